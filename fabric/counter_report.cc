@@ -19,10 +19,10 @@ void VisitScalars(Counters& c, Number&& number, Time&& time) {
         &c.staleness.maximum, &c.push_latency_ns.maximum}) {
     number(*count);
   }
-  for (auto* real : {&c.loss, &c.accuracy, &c.final_accuracy, &c.validation_accuracy}) {
+  for (auto* real : {&c.loss, &c.accuracy, &c.final_accuracy, &c.validation.accuracy}) {
     number(*real);
   }
-  number(c.validation_step);
+  number(c.validation.step);
   for (auto* point : {&c.first_step_ns, &c.last_step_ns}) time(*point);
 }
 

@@ -164,7 +164,7 @@ Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exch
       {"get_plan", &PsHost::GetPlan},    {"meet", &PsHost::Meet},
       {"go_on", &PsHost::GoOn},          {"set_mode", &PsHost::SetMode},
       {"scale", &PsHost::Scale},         {"stop", &PsHost::Stop},
-      {"renew", &PsHost::Renew},
+      {"renew", &PsHost::Renew},         {"tell_score", &PsHost::ScoreTold},
   };
   const auto* row = std::ranges::find(kRows, request, &Row::request);
   if (row == std::end(kRows)) return FailedPrecondition("a ps does not answer that");
@@ -296,6 +296,20 @@ Status PsHost::GetData(const Peer&, Exchange& exchange) {
 Status PsHost::DataTold(const Peer& peer, Exchange& exchange) {
   if (exchange.argument.object() == nullptr) return DataLoss("data is told as an object");
   return KeepTold(peer.index, exchange.argument);
+}
+
+Status PsHost::ScoreTold(const Peer&, Exchange& exchange) {
+  double accuracy = -1;
+  std::int64_t step = -1;
+  JsonReader members = ReadMessage(exchange.argument);
+  members("accuracy", accuracy);
+  members("global_step", step);
+  PASSEL_RETURN_IF_ERROR(AsDataLoss(members.Finish()));
+  if (!(accuracy >= 0 && accuracy <= 1) || step < 0) {
+    return DataLoss("a score is an accuracy from 0 to 1 and a global step");
+  }
+  if (arena_) KeepIfBest(arena_->memory().state->evaluated, accuracy, step);
+  return {};
 }
 
 Status PsHost::KeepTold(int worker, const Json& about) {

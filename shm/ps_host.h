@@ -110,6 +110,7 @@ class PsHost final : private RendezvousHandler {
   Status KeepData(const Peer& peer, Exchange& exchange);
   Status GetData(const Peer& peer, Exchange& exchange);
   Status DataTold(const Peer& peer, Exchange& exchange);
+  Status ScoreTold(const Peer& peer, Exchange& exchange);
   Status ArenaIsKept(const Peer& peer, Exchange& exchange);
   Status GetStatus(const Peer& peer, Exchange& exchange);
   Status TakeSnapshot(const Peer& peer, Exchange& exchange);

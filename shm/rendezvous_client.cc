@@ -134,6 +134,13 @@ Status RendezvousClient::TellData(const Json& about, Deadline deadline) {
   return Ask(fd(), "tell_data", {{"about", about}}, {}, deadline).status();
 }
 
+Status RendezvousClient::TellScore(double accuracy, std::int64_t global_step, Deadline deadline) {
+  Json score = Json::MakeObject();
+  score["accuracy"] = accuracy;
+  score["global_step"] = global_step;
+  return Ask(fd(), "tell_score", {{"score", score}}, {}, deadline).status();
+}
+
 Result<Json> RendezvousClient::SayHere(Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, Ask(fd(), "here", {}, {}, deadline));
   return FieldOr(answer.json, "data", Json());

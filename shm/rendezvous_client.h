@@ -14,6 +14,8 @@
 //   offer_data  "key", fd
 //   get_data    "key"       fd, or nothing: nobody has offered it
 //   tell_data   "about":{}  which data this worker trains on
+//   tell_score  "score"     {"accuracy", "global_step"}: how good an evaluator finds the values, by
+//                           validation images; of ps/0
 //   here                    a ps: it listens now; {"data"}: what this worker trains on, or null
 //   kept                    the supervisor holds the arena now
 //   status                  fd of a JSON object; its "data" is what was told first (the chief's, if
@@ -111,6 +113,8 @@ class RendezvousClient {
   /// A worker says which data it trains on. Errors: kDataLoss unless `about` is an object,
   /// kInvalidArgument if that has more than kMaxDataText bytes.
   Status TellData(const Json& about, Deadline deadline);
+  /// An evaluator says how good the values of that step are.
+  Status TellScore(double accuracy, std::int64_t global_step, Deadline deadline);
   /// A ps tells a worker that it listens now. Returns the data that this trains on: an object, or
   /// null: not known yet.
   Result<Json> SayHere(Deadline deadline);

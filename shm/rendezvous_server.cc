@@ -49,6 +49,7 @@ constexpr Request kRequests[] = {
     {"offer_data", kMembers, "key"},
     {"get_data", kReaders, "key"},
     {"tell_data", Bit(Role::kWorker), "about"},
+    {"tell_score", Bit(Role::kEvaluator), "score"},
     {"here", Bit(Role::kPs)},
     {"kept", Bit(Role::kSupervisor)},
     {"status", kAnyone},

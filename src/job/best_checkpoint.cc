@@ -6,11 +6,10 @@
 
 namespace passel::job {
 
-std::optional<ValidationScore> BestScoreOf(const WorkerCounters& counters) {
-  // The step is 0 while the accuracy changes, and release by the worker's thread.
-  const std::int64_t step = counters.validation_step.load(std::memory_order_acquire);
-  const double accuracy = counters.validation_accuracy.load(std::memory_order_acquire);
-  if (step == 0 || counters.validation_step.load(std::memory_order_acquire) != step) return {};
+std::optional<ValidationScore> BestScoreOf(const ValidationWords& words) {
+  const std::int64_t step = words.step.load(std::memory_order_acquire);
+  const double accuracy = words.accuracy.load(std::memory_order_acquire);
+  if (step == 0 || words.step.load(std::memory_order_acquire) != step) return {};
   return ValidationScore{accuracy, step};
 }
 
@@ -23,12 +22,16 @@ Result<BestCheckpointMarker> BestCheckpointMarker::Create(const CheckpointFolder
 }
 
 void BestCheckpointMarker::Look(const ShardMemory& lead, CheckpointFolder& folder) {
-  for (int worker = 0; worker < lead.num_workers; ++worker) {
-    const auto score = BestScoreOf(lead.tasks[worker].counters);
-    if (!score || (best_ && score->accuracy <= best_->accuracy)) continue;
+  const auto look = [this](const ValidationWords& words) {
+    const auto score = BestScoreOf(words);
+    if (!score || (best_ && score->accuracy <= best_->accuracy)) return;
     best_ = score;
     waits_ = true;
+  };
+  for (int worker = 0; worker < lead.num_workers; ++worker) {
+    look(lead.tasks[worker].counters.validation);
   }
+  look(lead.state->evaluated);
   if (!waits_) return;
   for (const auto& entry : folder.index().kept) {
     if (former_.contains(entry.name) || *StepOfCheckpoint(entry.name) < best_->step) continue;

@@ -1,6 +1,8 @@
 // best_checkpoint.h - which checkpoint of a job is the best: by accuracy on the validation images.
 //
-// A score is of one global step, and workers keep their best (WorkerCounters). When it is better
+// A score is of one global step; each worker keeps its best (WorkerCounters), and ps/0 that of the
+// evaluators (ShardState). Who owns the folder is the only one that looks at them and marks, so
+// whoever evaluates needs to wait for nobody. When one is better
 // than all before it, also of former jobs in the folder, the best checkpoint is the first one of
 // this job of that step or a later one: one that is there, or the next. Of equals the first stays.
 //
@@ -18,8 +20,8 @@
 
 namespace passel::job {
 
-/// Of one worker; nothing before its first.
-std::optional<ValidationScore> BestScoreOf(const WorkerCounters& counters);
+/// Nothing before the first.
+std::optional<ValidationScore> BestScoreOf(const ValidationWords& words);
 
 class BestCheckpointMarker {
  public:

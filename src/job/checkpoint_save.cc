@@ -23,11 +23,14 @@
 #include "cluster/patience.h"
 #include "job/checkpoint_part.h"
 #include "job/first_values.h"
+#include "job/loss_check.h"
 #include "job/other_parts.h"
 #include "job/saved_values.h"
+#include "job/shadow_copy.h"
 #include "job/shard_saver.h"
 #include "store/mode_change.h"
 #include "store/scale.h"
+#include "store/shadow.h"
 #include "store/shard_buffer.h"
 #include "store/shard_snapshot.h"
 #include "train/checkpoint_words.h"
@@ -37,6 +40,8 @@ namespace {
 
 // A worker in a long step is waited for so long; then this checkpoint is given up.
 constexpr std::chrono::seconds kMeetingLimit{60};
+// Who is at its own end does not wait long for a worker that stands still.
+constexpr std::chrono::seconds kShadowLimitAtEnd{10};
 // To hear that a save is given up. At the end a disk is left behind soon after.
 constexpr std::chrono::milliseconds kForgetLimit{5000}, kForgetLimitAtEnd{500};
 // Until a folder shows what other hosts have put there: NFS has 60 s by default.
@@ -72,6 +77,7 @@ class OneSave {
 
   Result<bool> NothingIsHalfDone(bool rounds);
   Status CopyAtOneStep();
+  Status TakeShadow();
   void MakeRoomForCopy();
   Status OrderOthers(PartCopy how);
   Result<std::vector<PartState>> AwaitOthers(std::chrono::nanoseconds limit);
@@ -89,14 +95,16 @@ class OneSave {
   CheckpointFolder& folder_;
   std::int64_t step_ = 0;
   JobProgress progress_;
-  std::vector<ShardBuffer> copies_;  // [shards]; none: the shards are read as they are
-  std::vector<ShardBuffer> rooms_;   // [shards], for copies while others train; none: no copies
-  std::vector<CopyEnd> ends_;        // [shards] of these
+  std::vector<ShardBuffer> copies_;   // [shards]; none: the shards are read as they are
+  std::vector<ShardBuffer> rooms_;    // [shards], for copies while others train; none: no copies
+  std::optional<ShadowCopy> shadow_;  // in place of these, of values on a GPU
+  std::vector<CopyEnd> ends_;         // [shards] of these
   SaveOutcome outcome_;
 };
 
 Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
   outcome_.newest = saved;
+  PASSEL_RETURN_IF_ERROR(CheckLosses(job_.shards[0], job_.names));
   PASSEL_RETURN_IF_ERROR(CheckFreeSpace(folder_.path(), CheckpointBytes(job_.plan)));
   Failpoint("checkpoint.begin");
   if (at_end_) Failpoint("checkpoint.end");
@@ -117,6 +125,7 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
     progress_ = ProgressOf(job_.shards);
     progress_.global_step = step_;
   }
+  if (job_.plan.on_device && !meets && step_ != saved) PASSEL_RETURN_IF_ERROR(TakeShadow());
   if (step_ == saved) return outcome_;
   PASSEL_RETURN_IF_ERROR(folder_.CheckNameIsFree(step_));
   // This job has saved it, and heard of an error afterwards.
@@ -130,7 +139,10 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
     return outcome_;
   }
   const auto write = [&]() -> Status {
-    if (!meets && !quiet) {
+    if (shadow_ && !settled) {
+      shadow_->Copy();
+      if (const auto end = shadow_->end()) ends_.assign(job_.shards.size(), *end);
+    } else if (!meets && !quiet) {
       PASSEL_RETURN_IF_ERROR(OrderOthers(PartCopy::kLive));  // who begin to copy at once
       MakeRoomForCopy();
       PASSEL_RETURN_IF_ERROR(AwaitOthers(kMeetingLimit).status());
@@ -168,7 +180,29 @@ Result<bool> OneSave::NothingIsHalfDone(bool rounds) {
   }
   PASSEL_ASSIGN_OR_RETURN(const std::vector<PartState> others, AwaitOthers(kMeetingLimit));
   parts.insert(parts.end(), others.begin(), others.end());
-  return passel::job::NothingIsHalfDone(rounds, parts);
+  return passel::job::NothingIsHalfDone(rounds, parts) &&
+         (!job_.plan.on_device || ShadowIsLast(job_.shards[0]));
+}
+
+// It has all updates up to step_ then, or step_ is where it is.
+Status OneSave::TakeShadow() {
+  const auto check = [this] { return LimitsOf(0).Check(); };
+  const Deadline limit = limits_.deadline.Sooner(at_end_ ? kShadowLimitAtEnd : kMeetingLimit);
+  Result<std::int64_t> step = AwaitShadow(job_.shards[0], step_, check, limit);
+  if (at_end_ && step.status().code() == Code::kDeadlineExceeded) {
+    PASSEL_RETURN_IF_ERROR(check());
+    step = ShadowStep(job_.shards[0]);
+  }
+  PASSEL_RETURN_IF_ERROR(step.status());
+  if (*step < step_) {
+    LogWarning(
+        "no worker is there that copies the values of global step {} from the memory of the GPU: "
+        "what is saved is their shadow of step {}",
+        step_, *step);
+    progress_.global_step = step_ = *step;
+  }
+  shadow_.emplace(job_.shards);
+  return {};
 }
 
 Status OneSave::CopyAtOneStep() {
@@ -181,6 +215,12 @@ Status OneSave::CopyAtOneStep() {
   std::vector<std::vector<float*>> out;
   for (const ShardBuffer& copy : copies_) out.push_back(copy.contents());
   ConsistentCopyOptions options{job_.names, CopyThreads(), &limits_.quit};
+  if (job_.plan.on_device) {
+    options.before_copy = [this](std::int64_t step, const ConsistentCopyOptions::Between& between) {
+      return AwaitShadow(job_.shards[0], step, between, limits_.deadline.Sooner(kMeetingLimit))
+          .status();
+    };
+  }
   if (job_.others != nullptr) {
     // Their memory first, so that nobody waits for that.
     PASSEL_RETURN_IF_ERROR(OrderOthers(PartCopy::kMet));
@@ -234,6 +274,8 @@ OneSave::Sources OneSave::MakeSources(bool settled) {
     std::unique_ptr<PartSource> source;
     if (!rooms_.empty()) {
       source = MakeLiveCopy(shard, &job_.shards[0], std::move(rooms_[s]), LimitsOf(s), &ends_[s]);
+    } else if (shadow_ && !settled) {
+      source = shadow_->SourceOf(s);
     } else if (copies_.empty() && settled) {  // nobody changes them
       source = std::make_unique<CopySource>(ContentsOf(shard), shard.floats, shard.block_floats);
     } else if (copies_.empty()) {
@@ -250,6 +292,7 @@ Status OneSave::Write(bool exact) {
   const int parts = job_.plan.variables.shards();
   Status written = WriteParts(exact, MakeSources(/*settled=*/exact));
   Failpoint("checkpoint.written");
+  if (written.ok()) written = CheckLosses(job_.shards[0], job_.names);
   if (written.ok()) written = Commit(parts);
   if (written.ok()) {
     Failpoint("checkpoint.committed");

@@ -5,6 +5,9 @@
 // config.checkpoints.consistent: everyone meets between two steps (store/meeting.h) until all is
 // copied, and it is of one step.
 //
+// Values in the memory of a GPU: what is said of their shadow, which the workers renew for this
+// (job/shadow_copy.h).
+//
 // A part of each shard is written on a thread of its own, or by its own ps on another host. A set
 // of which one part fails is given up, and leaves nothing.
 
@@ -66,6 +69,7 @@ struct SaveOutcome {
 /// has not gone on since, or if tasks that were killed have left nothing that is worth a
 /// checkpoint, which the log says. On error the folder is as before.
 /// Errors: those of `limits`, of Meeting, of WritePart() and of CheckpointFolder::Commit();
+/// kDiverged for values that are not finite, or with which a worker has found no finite loss;
 /// kAlreadyExists if the folder had one of that step that this job did not save;
 /// kResourceExhausted without space for it, on the disk or in memory.
 Result<SaveOutcome> SaveCheckpoint(const SavedJob& job, std::optional<std::int64_t> saved,

@@ -361,7 +361,9 @@ bool CheckpointSaver::Leave(Deadline deadline) {
 }
 
 Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
+  const auto before = saved_step_;
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
+  if (saved_step_ != before) last_step_ = saved_step_;
   best_->Look(shards_[0], *folder_);
   if (saved.ok()) return {};
   ++facts_.failed;

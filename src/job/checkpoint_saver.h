@@ -98,6 +98,8 @@ class CheckpointSaver {
   /// The step of the newest checkpoint of the folder. REQUIRES: nothing is being saved: SaveNow()
   /// has just returned OK.
   std::optional<std::int64_t> newest_step() const { return just_saved_; }
+  /// The step of the one that End() or SaveOnce() has made; nothing: it made none.
+  std::optional<std::int64_t> last_step() const { return hangs_ ? std::nullopt : last_step_; }
   /// In place of End(): nothing more is saved. False: its thread has not ended yet, ask again; else
   /// as hangs().
   bool Leave(Deadline deadline);
@@ -140,6 +142,7 @@ class CheckpointSaver {
   std::int64_t resumed_step_ = 0;
   std::optional<std::int64_t> saved_step_;
   std::optional<std::int64_t> just_saved_;  // saved_step_ after SaveNow()
+  std::optional<std::int64_t> last_step_;   // of SaveLast()
   std::int64_t saved_ns_ = 0;               // MonotonicNs() of the last try
   bool at_once_ = false;                    // the first one is due
   std::int64_t tried_step_ = 0;

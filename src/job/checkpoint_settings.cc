@@ -76,11 +76,6 @@ Result<CheckpointConfig> CheckCheckpointSettings(const JobSettings& s) {
     }
   }
   if (!config.init.empty()) PASSEL_RETURN_IF_ERROR(CheckIsThere("--init", config.init));
-  if (s.arena == "device" && !(config.folder.empty() && !config.ResumesFromPath())) {
-    return InvalidArgument(
-        "--checkpoint_dir and --resume are for --arena host: with --arena device slot variables "
-        "are in the memory of the GPU; omit them, or use --arena=host");
-  }
   return config;
 }
 

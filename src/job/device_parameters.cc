@@ -156,7 +156,8 @@ Status DeviceParameters::Create() {
     std::memcpy(&word, name + i * 8, 8);
     state().device[i].store(word, std::memory_order_relaxed);
   }
-  PublishShadow(Memory(0), 0, 0);
+  const std::int64_t step = store_.global_step();  // of a checkpoint, or 0
+  PublishShadow(Memory(0), step, step);
   // Release: who sees the number sees the name of the GPU.
   state().arena.store(id_, std::memory_order_release);
   Failpoint("arena.named");
@@ -194,8 +195,9 @@ Status DeviceParameters::Import(bool again) {
     if (again && offer.Expired()) {
       return Unavailable(fmt::format(
           "the parameters in the memory of the GPU are lost: ps/0 and every worker that had them "
-          "ended within {:.1f} s; start the job again, or use --arena host, which a ps survives",
-          1e-9 * static_cast<double>(MonotonicNs() - begin)));
+          "ended within {:.1f} s; start the job again{}, or use --arena host, which a ps survives",
+          1e-9 * static_cast<double>(MonotonicNs() - begin),
+          options_.has_checkpoints ? ", which goes on from its newest checkpoint" : ""));
     }
     if (start.Expired()) {
       return DeadlineExceeded(fmt::format(
@@ -212,13 +214,17 @@ std::int64_t DeviceParameters::ShadowAge() const {
   return MonotonicNs() - state().shadow_ns.load(std::memory_order_relaxed);
 }
 
+bool DeviceParameters::ShadowIsDue() const {
+  return ShadowAge() >= options_.shadow_interval.count() || ShadowIsWanted(Memory(0));
+}
+
 Status DeviceParameters::Tend() {
   const std::int64_t now = MonotonicNs();
   if (now >= next_offer_ns_) {
     next_offer_ns_ = now + std::chrono::nanoseconds(kOfferEvery).count();
     job_.OfferAgain();
   }
-  if (ShadowAge() < options_.shadow_interval.count()) return {};
+  if (!ShadowIsDue()) return {};
   BlockState& block = Memory(0).blocks[0];
   // What a dead worker has left half done has to be done whatever the age.
   const bool takes_over = TryTakeOver(Memory(0), block, MyClaim());
@@ -227,7 +233,7 @@ Status DeviceParameters::Tend() {
     return watch_.failure();
   }
   Status refreshed;
-  if (takes_over || ShadowAge() >= options_.shadow_interval.count()) {
+  if (takes_over || ShadowIsDue()) {
     Failpoint("shadow.claimed");
     refreshed = CopyToShadow(Deadline::After(kTendLimit));
   }

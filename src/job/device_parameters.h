@@ -10,7 +10,8 @@
 // then the job ends with a sentence that says so (exit code 143).
 //
 // The values in the arenas of the ps are a shadow. Whichever worker finds it older than
-// --shadow_interval refreshes it, and every worker does so at its end and before it evaluates.
+// --shadow_interval refreshes it, or finds that a newer one is asked for (a checkpoint is made of
+// it), and every worker does so at its end and before it evaluates.
 // Refreshing is for the holder of the claim of the first shard's block 0.
 //
 // Threads    The worker's.
@@ -45,6 +46,7 @@ struct DeviceParametersOptions {
   std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
   /// How long a worker that finds no arena waits for one that others offer again.
   std::chrono::nanoseconds offer_limit = std::chrono::seconds(10);
+  bool has_checkpoints = false;  ///< of this job are saved
 };
 
 class DeviceParameters {
@@ -86,6 +88,7 @@ class DeviceParameters {
   Status Import(bool again);
   Claim MyClaim() const { return {epoch_, options_.worker}; }
   std::int64_t ShadowAge() const;
+  bool ShadowIsDue() const;
   /// REQUIRES: the claim of the shadow is ours.
   Status CopyToShadow(Deadline deadline);
 

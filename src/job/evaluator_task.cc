@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,15 +91,31 @@ class EvaluatorTask {
       PASSEL_ASSIGN_OR_RETURN(
           const ChosenData chosen,
           ChooseEvaluationData(named, TrainedOn::OfJob(task_.job_id, job_->DataJson())));
+      data_key_ = chosen.key;
       std::optional<FileDescriptor> fd = job_->GetData(chosen.key);
       PASSEL_ASSIGN_OR_RETURN(SharedData data, fd ? SharedData::Map(std::move(*fd))
                                                   : SharedData::Load(chosen.dir, chosen.options));
       data_.emplace(std::move(data));
     }
     PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
+    ChooseValidation();
     if (data_->data().test().size() > 0) return {};
     return InvalidArgument(
         "an evaluator needs test images, and this data set has none: use another --data_dir");
+  }
+
+  // What the job has held back, if it is this data that it trains on.
+  void ChooseValidation() {
+    const TrainedOn trained = TrainedOn::OfJob(task_.job_id, job_->DataJson());
+    if (trained.told.empty() || trained.told[0].split.validation_size == 0) return;
+    if (task_.flags.data_fd < 0 && trained.told[0].key != data_key_) return;
+    Result<ImageSet> images = ChooseEvaluationSet("validation", data_->data(), trained.told[0].fake,
+                                                  std::nullopt, trained);
+    if (images.ok()) {
+      validation_ = *images;
+    } else {
+      LogWarning("no validation images are looked at: {}", images.status().message());
+    }
   }
 
   // Until the job has ended.
@@ -156,6 +173,13 @@ class EvaluatorTask {
     pull_range.Close();
     nvtx::Range evaluate_range(nvtx::Event::kEvaluate, copied.last_step);
     PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(*model_, data_->data(), parts_));
+    std::string validation;
+    if (validation_) {
+      PASSEL_ASSIGN_OR_RETURN(const TestResult held_back,
+                              EvaluateImages(*model_, *validation_, parts_));
+      if (std::isfinite(held_back.loss)) job_->TellScore(held_back.accuracy, copied.last_step);
+      validation = fmt::format(", validation accuracy {:.4f}", held_back.accuracy);
+    }
     evaluate_range.Close();
     // When the next is due does not depend on how old a shadow is.
     *evaluated_step = copied.shadow_age_ns ? step : copied.last_step;
@@ -164,15 +188,17 @@ class EvaluatorTask {
                                            1e-9 * static_cast<double>(*copied.shadow_age_ns))
                              : "";
     Write(Stream::kOut,
-          fmt::format("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}\n", what,
-                      copied.last_step, shadow, test.accuracy, test.loss));
+          fmt::format("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}{}\n", what,
+                      copied.last_step, shadow, test.accuracy, test.loss, validation));
     return {};
   }
 
   const Task& task_;
   JobConfig& config_;
   std::unique_ptr<WatchedJob> job_;
+  std::string data_key_;  // of what it has found itself
   std::optional<SharedData> data_;
+  std::optional<ImageSet> validation_;  // nothing: the job holds none back
   std::optional<ModelLayout> layout_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;

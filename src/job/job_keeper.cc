@@ -12,9 +12,11 @@
 #include "base/file_descriptor.h"
 #include "base/log.h"
 #include "cluster/patience.h"
+#include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
 #include "shm/rendezvous_client.h"
 #include "store/membership.h"
+#include "train/checkpoint_watch.h"
 #include "train/model_plan.h"
 
 namespace passel::job {
@@ -387,11 +389,18 @@ Status JobKeeper::SaveLast(const LastSave& how) {
     StandInWith(std::move(**saver));
   }
   CheckpointSaver& saver = *stand_in_->saver;
-  return saver.SaveOnce(Shards(), task_.Names(),
-                        others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains),
-                        haste.limit(), [&] {
-                          if (haste.Over()) saver.GiveUp();
-                        });
+  Status saved = saver.SaveOnce(Shards(), task_.Names(),
+                                others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains),
+                                haste.limit(), [&] {
+                                  if (haste.Over()) saver.GiveUp();
+                                });
+  if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
+    (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {
+      TellOfCheckpoint(summaries, InFolder(folder, CheckpointName(at)), at);
+      return true;
+    }));
+  }
+  return saved;
 }
 
 // "ps/1 are not here: why"; "" if all are held, or saved by others.

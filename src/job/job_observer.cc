@@ -211,6 +211,13 @@ std::vector<const float*> JobObserver::values() const {
   return all;
 }
 
+void JobObserver::TellScore(double accuracy, std::int64_t global_step) {
+  if (!ps_[0].client) return;
+  const Status told =
+      ps_[0].client->TellScore(accuracy, global_step, Deadline::After(kAnswerLimit));
+  if (!told.ok()) ps_[0].client.reset();
+}
+
 std::string JobObserver::DataJson() {
   if (!ps_[0].client) return "null";
   const Result<shm::ShardSnapshot> now =

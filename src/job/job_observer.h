@@ -56,6 +56,7 @@ class JobObserver final : public WatchedJob {
   Result<Copied> CopyValues() override;
   Result<Copied> CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost) override;
   std::vector<const float*> values() const override;
+  void TellScore(double accuracy, std::int64_t global_step) override;
   std::string DataJson() override;
   std::optional<FileDescriptor> GetData(const std::string& key) override;
 

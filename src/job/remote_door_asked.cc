@@ -47,6 +47,18 @@ Result<Errand> RemoteDoor::AnswerWatcher(const Errand& errand) {
     answer.bytes = now.data;
     return answer;
   }
+  if (ask == "tell_score") {
+    PASSEL_ASSIGN_OR_RETURN(const auto evaluator, Field<int>(errand.json, "evaluator"));
+    PASSEL_ASSIGN_OR_RETURN(const auto accuracy, Field<double>(errand.json, "accuracy"));
+    PASSEL_ASSIGN_OR_RETURN(const auto step, Field<std::int64_t>(errand.json, "global_step"));
+    const Introduction me{task_.job_id, Role::kEvaluator, evaluator, task_.spec.Hash()};
+    const Deadline limit = Deadline::After(kAskerLimit);
+    PASSEL_ASSIGN_OR_RETURN(
+        shm::RendezvousClient ps,
+        shm::RendezvousClient::Connect(me, Role::kPs, shard_, &task_.token, limit));
+    PASSEL_RETURN_IF_ERROR(ps.TellScore(accuracy, step, limit));
+    return answer;
+  }
   std::shared_ptr<const shm::Arena> arena;
   bool over = false;
   {

@@ -37,6 +37,7 @@
 //   {"ask":"read_data"}                 -->      the same with "data" of a status
 //   {"ask":"watch"}                     -->      {"ok":true,"initialized","ended","done","stopped",
 //                                                "global_step"}
+//   {"ask":"tell_score","evaluator":k,"accuracy","global_step"} -->  as in shm/rendezvous_client.h
 //   {"ask":"values"}                    -->      {"ok":true,"floats":n,"global_step",
 //                                                "last_global_step"[,"round"]} and the values of
 //                                                this ps; round: they are exactly of that

@@ -148,6 +148,16 @@ std::vector<const float*> RemoteObserver::values() const {
   return all;
 }
 
+void RemoteObserver::TellScore(double accuracy, std::int64_t global_step) {
+  const Result<Errand> told = job_->AskPs(0,
+                                          {{"ask", "tell_score"},
+                                           {"evaluator", task_.id.index},
+                                           {"accuracy", accuracy},
+                                           {"global_step", global_step}},
+                                          0, Deadline::After(kWatchAnswerLimit));
+  if (!told.ok()) LogDebug("a score: {}", told.status().message());
+}
+
 std::string RemoteObserver::DataJson() {
   const Result<Errand> answer = job_->AskPs(0, {{"ask", "read_data"}}, shm::kMaxPlanBytes,
                                             Deadline::After(kWatchAnswerLimit));

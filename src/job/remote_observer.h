@@ -35,6 +35,7 @@ class RemoteObserver final : public WatchedJob {
   /// Nobody waits for who is elsewhere: kFailedPrecondition.
   Result<Copied> CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost) override;
   std::vector<const float*> values() const override;
+  void TellScore(double accuracy, std::int64_t global_step) override;
   std::string DataJson() override;
   std::optional<FileDescriptor> GetData(const std::string&) override { return std::nullopt; }
 

@@ -17,6 +17,8 @@
 #include "base/log.h"
 #include "base/namespaces.h"
 #include "compute/cpu_backend.h"
+#include "io/checkpoint_files.h"
+#include "io/checkpoint_folder.h"
 #include "job/checkpoint_saver.h"
 #include "job/checkpoint_settings.h"
 #include "job/conclusion.h"
@@ -28,6 +30,7 @@
 #include "job/signals.h"
 #include "job/single_process.h"
 #include "job/supervisor.h"
+#include "train/checkpoint_watch.h"
 
 namespace passel::job {
 namespace {
@@ -217,6 +220,10 @@ class TrainJob {
     const Status saved = checkpoints_->End(
         AtEnd::kNobodyTrains, end_by_.value_or(Deadline::After(std::chrono::hours(1))), look);
     report_.checkpoints = checkpoints_->Facts();
+    if (const auto step = checkpoints_->last_step()) {
+      TellOfCheckpoint(config_.summaries.folder,
+                       InFolder(config_.checkpoints.folder, CheckpointName(*step)), *step);
+    }
     if (saved.ok()) return;
     LogError("{}", saved.message());
     report_.notes.push_back(saved.message());

@@ -55,6 +55,10 @@ class WatchedJob {
   /// The last copy: per shard, laid out as in the arena. REQUIRES: CopyValues() was called.
   virtual std::vector<const float*> values() const = 0;
 
+  /// Says to ps/0 how good the values of that step are on validation images; a ps that is gone does
+  /// not hear it.
+  virtual void TellScore(double accuracy, std::int64_t global_step) = 0;
+
   /// What the job trains on, of ps/0, as "data" in a status (shm/rendezvous_client.h): JSON;
   /// "null": not known, or the ps is gone.
   virtual std::string DataJson() = 0;

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
 #include "job/checkpoint_saver.h"
 #include "job/checkpoint_settings.h"
@@ -33,6 +34,7 @@
 #include "job/trainer.h"
 #include "job/worker_start.h"
 #include "shm/attached_job.h"
+#include "train/checkpoint_watch.h"
 #include "train/hooks.h"
 #include "train/worker_loop.h"
 
@@ -314,6 +316,8 @@ class WorkerTask {
     shared.stall_limit = options_.waits.stall_limit;
     shared.on_stall = options_.waits.on_stall;
     shared.start_wait = options_.start_wait;
+    shared.has_checkpoints =
+        !config_.checkpoints.folder.empty() || !task_.flags.checkpoint_folder.empty();
     return gpu_->ShareParameters(shared, *job_, *store_);
   }
 
@@ -339,7 +343,10 @@ class WorkerTask {
     PASSEL_ASSIGN_OR_RETURN(
         const WorkerResult result,
         trainer_->Run(config_.worker, std::move(callbacks), *layout_, *store_, engine_));
-    if (!saved) PASSEL_RETURN_IF_ERROR(SaveAtEnd());
+    if (!saved) {
+      PASSEL_RETURN_IF_ERROR(SaveAtEnd());
+      TellOfLastCheckpoint();
+    }
     PASSEL_RETURN_IF_ERROR(not_saved_);
     return result;
   }
@@ -379,6 +386,14 @@ class WorkerTask {
       }
     }
     return task_.flags.save.empty() || !task_.is_chief ? Status() : Save();
+  }
+
+  // The file of the summaries is closed.
+  void TellOfLastCheckpoint() const {
+    const auto step = checkpoints_ ? checkpoints_->last_step() : std::nullopt;
+    if (!step) return;
+    TellOfCheckpoint(config_.summaries.folder,
+                     InFolder(config_.checkpoints.folder, CheckpointName(*step)), *step);
   }
 
   Status Save() {

@@ -52,13 +52,16 @@ Result<ConsistentCopy> CopyInMeeting(std::span<const ShardMemory> shards,
   }
   const std::int64_t met_ns = MonotonicNs();
   Failpoint("copy.met");
+  const auto between = [&] { return NotWanted(options) ? NoMore() : meeting.Renew(); };
+  if (options.before_copy) {
+    PASSEL_RETURN_IF_ERROR(options.before_copy(copy.global_step, between));
+  }
   copy.progress = ProgressOf(shards);
   if (options.begin_others) PASSEL_RETURN_IF_ERROR(options.begin_others());
   // End() says whether it was held all the while.
   CopyShards(shards, out, options.threads, [&meeting] { (void)meeting.Renew(); });
   if (options.await_others) {
-    PASSEL_RETURN_IF_ERROR(
-        options.await_others([&] { return NotWanted(options) ? NoMore() : meeting.Renew(); }));
+    PASSEL_RETURN_IF_ERROR(options.await_others(between));
   }
   PASSEL_RETURN_IF_ERROR(meeting.End());
   copy.cost = {std::chrono::nanoseconds(met_ns - call_ns),

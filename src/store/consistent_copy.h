@@ -36,11 +36,15 @@ struct ConsistentCopyOptions {
   WorkerNames names = {};
   int threads = 1;                          ///< that copy; CopyThreads()
   const std::atomic<bool>* quit = nullptr;  ///< true: it is not wanted any more
+  /// Called once all have met at global step `step`, before anything is copied. It calls `between`
+  /// every second at least, and ends with its error. May be empty.
+  using Between = std::function<Status()>;
+  std::function<Status(std::int64_t step, const Between& between)> before_copy = {};
   /// Copies of other shards, of the same step, by other processes: begun once all have met, and
   /// awaited before they go on. That calls `between` every second at least, and ends with its
   /// error. Both or none.
   std::function<Status()> begin_others = {};
-  std::function<Status(const std::function<Status()>& between)> await_others = {};
+  std::function<Status(const Between& between)> await_others = {};
 };
 
 /// Copies the contents of shards[s] to out[s], as far as that goes (store/shard_buffer.h), which

@@ -19,6 +19,21 @@ void ShadowBrokeOff(const ShardMemory& lead, std::int64_t after) {
   lead.state->device.shadow_last_step.store(after, std::memory_order_release);
 }
 
+void WishForShadow(const ShardMemory& lead, std::int64_t step) {
+  RaiseTo(lead.state->device.shadow_wanted, step);
+}
+
+bool ShadowIsWanted(const ShardMemory& lead) {
+  // Relaxed: a wish that is seen late is fulfilled late. The claim orders who renews.
+  const DeviceState& device = lead.state->device;
+  return device.shadow_step.load(std::memory_order_relaxed) <
+         device.shadow_wanted.load(std::memory_order_relaxed);
+}
+
+std::int64_t ShadowStep(const ShardMemory& lead) {
+  return lead.state->device.shadow_step.load(std::memory_order_acquire);
+}
+
 ShadowReader::ShadowReader(const ShardMemory& lead)
     : lead_(lead),
       at_ns_(lead.state->device.shadow_ns.load(std::memory_order_acquire)),

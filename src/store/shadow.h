@@ -8,6 +8,8 @@
 //   reader   ShadowReader ... copy the values ... Steps()
 //   writer   claim ... copy from the GPU ... PublishShadow(), or ShadowBrokeOff() ... release
 //
+// Whoever needs a newer one asks for it: WishForShadow(). The workers look between two steps.
+//
 // Threads    Any number of readers, one writer.
 
 #pragma once
@@ -23,6 +25,13 @@ namespace passel {
 void PublishShadow(const ShardMemory& lead, std::int64_t before, std::int64_t after);
 /// The writer, which gave up on the way: some of the values are as late as `after`.
 void ShadowBrokeOff(const ShardMemory& lead, std::int64_t after);
+
+/// Has the shadow renewed, unless it has all updates up to global step `step` already.
+void WishForShadow(const ShardMemory& lead, std::int64_t step);
+/// True while that was not done. Costs two loads.
+bool ShadowIsWanted(const ShardMemory& lead);
+/// The values that the shadow has are no older than this step. Memory order: acquire, of them.
+std::int64_t ShadowStep(const ShardMemory& lead);
 
 struct ShadowSteps {
   std::int64_t first = 0, last = 0;  ///< no value is older than first, none newer than last

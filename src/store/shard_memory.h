@@ -25,6 +25,7 @@
 #include "optim/optimizer.h"
 #include "store/batch_state.h"
 #include "store/mode.h"
+#include "store/validation_words.h"
 
 namespace passel {
 
@@ -109,13 +110,12 @@ struct WorkerCounters {
   std::atomic<std::uint64_t> cursor_epochs, cursor_index;  ///< of its batch sampler
   std::atomic<double> loss;                                ///< of its last batch, per example
   std::atomic<double> accuracy;                            ///< of its last batch, 0..1
+  /// 1 + the global step at which its loss or gradient was not finite; 0: the last one was finite.
+  std::atomic<std::int64_t> not_finite_at;
   std::atomic<std::uint64_t> device;   ///< where it computes: 0 unknown yet, 1 CPU, 2 GPU
   std::atomic<double> final_accuracy;  ///< on the test images at its own end; negative: none yet
-  /// The best so far on the validation images, and of which global step; 0: there is none. The step
-  /// is 0 while the accuracy changes: a reader that sees it twice around (acquire) has both.
-  std::atomic<double> validation_accuracy;
-  std::atomic<std::int64_t> validation_step;
-  Histogram staleness;  ///< updates
+  ValidationWords validation;          ///< this worker's best
+  Histogram staleness;                 ///< updates
   Histogram push_latency_ns;
 };
 
@@ -361,6 +361,8 @@ struct DeviceState {
   std::atomic<std::int64_t> shadow_ns;            // MonotonicNs() when it was read; 0: never
   std::atomic<std::int64_t> shadow_step;          // global step before it was read
   std::atomic<std::int64_t> shadow_last_step;     // and after
+  // A copy that has all updates up to this global step is wanted: only raised, by anyone.
+  std::atomic<std::int64_t> shadow_wanted;
 };
 
 /// The state of one shard as a whole. In a job of several shards the words marked (lead) count in
@@ -389,6 +391,7 @@ struct ShardState {
   ModeState mode;
   DeviceState device;
   BatchState batches;
+  alignas(128) ValidationWords evaluated;  // (lead) of all evaluators; ps/0 writes it
 };
 
 /// What happened to the members, the last `kRecords` times: for people who ask afterwards.

@@ -1,9 +1,13 @@
 #include "train/checkpoint_watch.h"
 
+#include <memory>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
+#include "io/event_file.h"
 
 namespace passel {
 
@@ -30,6 +34,18 @@ std::vector<Event> CheckpointWatch::News() {
   }
   known_ = std::move(there);
   return news;
+}
+
+void TellOfCheckpoint(const std::string& summaries, const std::string& path, std::int64_t step) {
+  if (summaries.empty()) return;
+  EventFileOptions options;
+  options.on_problem = [](const std::string& sentence) {
+    LogWarning("summaries: {}; the last checkpoint is not told of", sentence);
+  };
+  const double now = WallSeconds();
+  const Result<std::unique_ptr<EventFile>> file = EventFile::Create(summaries, now, options);
+  if (!file.ok()) return options.on_problem(file.status().message());
+  (*file)->Close(Event{now, step, SessionLog{SessionLog::Status::kCheckpoint, path}});
 }
 
 }  // namespace passel

@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,5 +29,10 @@ class CheckpointWatch {
   struct timespec changed_ {};  // of the index, when it was read; 0: never
   std::set<std::string> known_;
 };
+
+/// For who saves when the file of the summaries is closed already: writes the event of this
+/// checkpoint, of `path`, to a file of its own in their folder; "": there is none. A problem is a
+/// warning. Waits for the disk.
+void TellOfCheckpoint(const std::string& summaries, const std::string& path, std::int64_t step);
 
 }  // namespace passel

@@ -10,8 +10,8 @@
 //   at the start          the picture of the model (also as text, in graph.pbtxt), a table of its
 //                         variables, and that a life of the training begins at this step
 //   at the end            a last summary, and that it ends
-//   before each of these  the checkpoints that are new, with their paths; not the one that is saved
-//                         when the chief has ended
+//   before each of these  the checkpoints that are new, with their paths; who saves when the chief
+//                         has ended tells of that itself (train/checkpoint_watch.h)
 //
 // The first summary is of the first step. A step whose gradient waits for others to be pushed with
 // is in none. A step that none is due at pays two comparisons. At the others the worker's thread

@@ -86,24 +86,14 @@ Result<TestResult> WorkerEvaluation::Evaluate(bool at_end) {
 
 Status WorkerEvaluation::Tell(HookContext& context, std::int64_t step, const TestResult& result,
                               bool at_end) const {
-  KeepIfBest(step, result);
+  if (parts_.options.evaluation_set == EvaluationSet::kValidation) {
+    KeepIfBest(parts_.store.counters().validation, result.accuracy, step);
+  }
   const EvaluationReport report{step, parts_.options.evaluation_set, result, at_end};
   for (Hook* hook : parts_.callbacks.hooks) {
     PASSEL_RETURN_IF_ERROR(hook->AfterEvaluation(context, report));
   }
   return {};
-}
-
-// For who chooses the best checkpoint: release, the partner of its acquire.
-void WorkerEvaluation::KeepIfBest(std::int64_t step, const TestResult& result) const {
-  if (parts_.options.evaluation_set != EvaluationSet::kValidation || step <= 0) return;
-  WorkerCounters& counters = parts_.store.counters();
-  const bool first = counters.validation_step.load(std::memory_order_relaxed) == 0;
-  const double best = counters.validation_accuracy.load(std::memory_order_relaxed);
-  if (!first && !(result.accuracy > best)) return;
-  counters.validation_step.store(0, std::memory_order_release);
-  counters.validation_accuracy.store(result.accuracy, std::memory_order_release);
-  counters.validation_step.store(step, std::memory_order_release);
 }
 
 Status WorkerEvaluation::CheckValues() {
@@ -138,6 +128,8 @@ Status WorkerEvaluation::AtEnd(HookContext& context, WorkerResult* result) {
 
 Status WorkerEvaluation::NotFinite(const std::string& what) const {
   nvtx::Mark(nvtx::Event::kNotFinite, parts_.store.global_step());
+  parts_.store.counters().not_finite_at.store(parts_.store.global_step() + 1,
+                                              std::memory_order_release);
   const WhereDiverged where{parts_.options.names(parts_.store.worker()), 0,
                             parts_.store.global_step()};
   return NotFiniteAtTheEnd(where, what);

@@ -45,7 +45,6 @@ class WorkerEvaluation {
   bool Leads() const;
   Result<TestResult> Evaluate(bool at_end);
   Status Tell(HookContext& context, std::int64_t step, const TestResult& result, bool at_end) const;
-  void KeepIfBest(std::int64_t step, const TestResult& result) const;
   Status NotFinite(const std::string& what) const;
 
   const WorkerEvaluationParts parts_;

@@ -25,6 +25,8 @@ namespace passel {
 namespace {
 
 constexpr std::chrono::seconds kWaitTurn{1};
+// Of who shows its values to others now and then, and is to do it while all wait, too.
+constexpr std::chrono::milliseconds kWaitTurnOfShadow{50};
 constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
 constexpr std::chrono::milliseconds kSleepTurn{20};
 // One that waits for a stopped worker has no end in sight.
@@ -57,6 +59,8 @@ class Worker {
         copy_pays_(!engine_computes_ && CopyPays(store)),
         context_(store, options.names(store.worker()), store.worker() == options.names.chief,
                  [this](std::chrono::nanoseconds time) { return PauseForHook(time); }),
+        wait_turn_(callbacks.refresh_values ? std::chrono::nanoseconds(kWaitTurnOfShadow)
+                                            : std::chrono::nanoseconds(kWaitTurn)),
         evaluation_({options, callbacks, model, layout, data, store, copy_pays_, &params_}),
         absent_(options, store) {
     for (const Hook* hook : callbacks.hooks) reads_at_end_ |= hook->ReadsValuesAtEnd();
@@ -190,6 +194,7 @@ class Worker {
     Increment(counters_.local_steps, static_cast<std::uint64_t>(steps - 1));
     PASSEL_ASSIGN_OR_RETURN(report.outcome, AwaitOutcome(ticket, deadline, local_step));
     absent_.LookAfterPush();
+    counters_.not_finite_at.store(0, std::memory_order_relaxed);
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
     counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
@@ -267,6 +272,8 @@ class Worker {
         (known || (!step.updated && store_.GradientIsFinite(step.gradient, &variable)))) {
       return true;
     }
+    // Release: who sees values that this worker could not use sees that it could not.
+    counters_.not_finite_at.store(store_.global_step() + 1, std::memory_order_release);
     const bool skip = options_.on_nan == OnNan::kSkip;
     if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
     nvtx::Mark(nvtx::Event::kNotFinite, NextLocalStep());
@@ -289,7 +296,7 @@ class Worker {
   Result<PushOutcome> WaitFor(Ticket ticket, Deadline deadline) {
     std::int64_t next_log_ns = 0;
     for (;;) {
-      Result<PushOutcome> outcome = store_.Wait(ticket, deadline.Sooner(kWaitTurn));
+      Result<PushOutcome> outcome = store_.Wait(ticket, deadline.Sooner(wait_turn_));
       if (outcome.ok() || outcome.status().code() != Code::kDeadlineExceeded) return outcome;
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
@@ -348,6 +355,7 @@ class Worker {
   const bool copy_pays_;
   std::vector<std::vector<RowPart>> params_;  // of the last pull
   HookContext context_;
+  const std::chrono::nanoseconds wait_turn_;
   WorkerEvaluation evaluation_;
   std::optional<GradientSum> sum_;  // if push_every > 1
   std::unique_ptr<GradientSource> source_;

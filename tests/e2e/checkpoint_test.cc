@@ -23,6 +23,7 @@ namespace passel::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -143,7 +144,14 @@ TEST(CheckpointTest, ValuesThatAreNotFiniteReplaceNone) {
         sandbox.Run(sandbox.Train(With(flags, {"--train_steps=1000", "--learning_rate=8e37"})));
     EXPECT_EQ(outcome.code, 1) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("the last checkpoint was not saved"));
-    EXPECT_THAT(outcome.err, HasSubstr("values that are not finite: lower --learning_rate"));
+    EXPECT_THAT(outcome.err, ContainsRegex("not finite.*: lower --learning_rate"));
+    EXPECT_EQ(NewestStep(Folder(sandbox)), step);
+    // Values that are finite, and give no finite loss.
+    const Outcome huge =
+        sandbox.Run(sandbox.Train(With(flags, {"--train_steps=1000", "--learning_rate=1e25"})));
+    EXPECT_EQ(huge.code, 1) << huge.err;
+    EXPECT_THAT(huge.err, HasSubstr("the last checkpoint was not saved"));
+    EXPECT_THAT(huge.err, HasSubstr("was not finite at global step "));
     EXPECT_EQ(NewestStep(Folder(sandbox)), step);
   }
 }

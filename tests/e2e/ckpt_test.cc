@@ -23,10 +23,11 @@ class CkptTest : public ::testing::Test {
   Outcome Ckpt(const std::vector<std::string>& words) {
     return sandbox_.Run(With({"ckpt"}, words));
   }
-  void Train(const std::vector<std::string>& more) {
-    const Outcome outcome = sandbox_.Run(sandbox_.Train(
+  Outcome Train(const std::vector<std::string>& more) {
+    Outcome outcome = sandbox_.Run(sandbox_.Train(
         With({"--hidden_units=16", "--batch_size=20", "--mode=barrier", "--workers=2"}, more)));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome;
   }
   std::string WrongUsage(const std::vector<std::string>& words) { return OnlyError(Ckpt(words)); }
 
@@ -118,6 +119,22 @@ TEST_F(CkptTest, VerifyTellsWholeFromBroken) {
   EXPECT_EQ(ReadJson(At("v.json")).back()["state"], "broken");
   // One that others can do without.
   EXPECT_THAT(Ckpt({"show", At("a")}).err, HasSubstr("the checkpoint before it is looked at"));
+}
+
+// It reads the job's memory, and ps/0 writes down for it how good that was.
+TEST_F(CkptTest, TheBestByAnEvaluatorIsKeptToo) {
+  const Outcome outcome =
+      Train({"--ps=2", "--train_steps=600", "--validation_size=500", "--evaluator",
+             "--eval_steps=50", "--slow_worker=0:2ms,1:2ms", "--save_steps=40",
+             "--keep_checkpoints=1", "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")});
+  EXPECT_THAT(outcome.out, HasSubstr(", validation accuracy 0."));
+  const auto facts = ReadJson(At("r.json"))["checkpoints"];
+  EXPECT_GT(facts["best_accuracy"], 0.2);
+  const std::string best = facts["best"];
+  EXPECT_GE(std::stoll(best.substr(best.find('-') + 1)), facts["best_step"]);
+  EXPECT_THAT(outcome.out, HasSubstr(fmt::format("evaluation at global step {}: ",
+                                                 facts["best_step"].get<int>())));
+  EXPECT_EQ(Ckpt({"verify", At("a/best")}).code, 0);
 }
 
 TEST_F(CkptTest, TheBestByValidationIsKeptAndHasAName) {

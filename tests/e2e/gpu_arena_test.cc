@@ -157,11 +157,15 @@ TEST_F(GpuArenaTest, PsThatComesBackIsOfferedTheArenaAgain) {
   Interrupt(train);
 }
 
-// Everybody who held the memory is gone at once: the sentence says so, and nothing is made up.
+// Everybody who held the memory is gone at once: the sentence says so, and nothing is made up. The
+// shadow that is left is a checkpoint.
 TEST_F(GpuArenaTest, ArenaThatNobodyHoldsAnyMoreEndsTheJob) {
-  Program train = sandbox_.Start(Train(1, {"--train_steps=100000000", "--max_restarts=1",
-                                           "--shadow_interval=3600", "--report=" + Report()}));
-  ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
+  const auto flags = Train(
+      1, {"--train_steps=100000000", "--max_restarts=1", "--save_secs=0", "--shadow_interval=3600",
+          "--report=" + Report(), "--checkpoint_dir=" + sandbox_.dir().File("saved")});
+  Program train = sandbox_.Start(flags);
+  ASSERT_TRUE(train.WaitFor("saved checkpoint")) << train.Err();
+  ASSERT_TRUE(Advances(100)) << train.Err();
   const pid_t worker = sandbox_.AwaitTask("worker", 0), ps = sandbox_.AwaitTask("ps", 0);
   ASSERT_EQ(::kill(worker, SIGSTOP), 0);
   ASSERT_EQ(::kill(ps, SIGKILL), 0);
@@ -170,9 +174,13 @@ TEST_F(GpuArenaTest, ArenaThatNobodyHoldsAnyMoreEndsTheJob) {
   EXPECT_NE(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("the parameters in the memory of the GPU are lost"));
   // Nor is what is left taken for more than it is.
-  EXPECT_THAT(ReadJson(Report()).at("notes").dump(),
-              HasSubstr("is their shadow of global step 0, and the job had come to"));
+  EXPECT_THAT(ReadJson(Report()).at("notes").dump(), HasSubstr("is their shadow of global step "));
+  EXPECT_THAT(outcome.err, HasSubstr("start the job again, which goes on from its newest"));
   EXPECT_EQ(sandbox_.Leftovers(), "");
+  Program again = sandbox_.Start(flags);
+  ASSERT_TRUE(again.WaitFor("this job goes on from ")) << again.Err();
+  EXPECT_TRUE(sandbox_.AwaitStep(100)) << again.Err();
+  Interrupt(again);
 }
 
 // Its shadow is half old and half new, and its claim is nobody's.

@@ -8,6 +8,8 @@
 #include <map>
 
 #include "e2e/preset_run.h"
+#include "io/checkpoint_folder.h"
+#include "support/hand_started.h"
 #include "support/program.h"
 #include "support/read_events.h"
 #include "support/reference_script.h"
@@ -62,6 +64,41 @@ TEST(TensorBoardTest, EachLifeOfTheChiefHasAFileAndTheyAreOneCurve) {
   }
 }
 
+// Their paths by their steps; each is told once.
+std::map<std::int64_t, std::string> CheckpointsTold(const std::string& logs) {
+  std::map<std::int64_t, std::string> told;
+  for (const std::string& file : EventFilesIn(logs)) {
+    for (const event::Event& event : ReadEvents(file)) {
+      if (event.session_log().status() != event::SessionLog::CHECKPOINT) continue;
+      EXPECT_TRUE(told.emplace(event.step(), event.session_log().checkpoint_path()).second);
+      EXPECT_GT(event.wall_time(), 1.7e9);
+    }
+  }
+  return told;
+}
+
+// The chief has ended when ps/0 saves what the other worker has trained.
+TEST(TensorBoardTest, CheckpointsOfAJobByHandAreToldToTheLast) {
+  HandStarted job(1, 2, {"--hidden_units=16", "--batch_size=20", "--start_wait=20"});
+  const std::string logs = job.sandbox().dir().File("logs");
+  const std::string folder = job.sandbox().dir().File("saved");
+  const std::vector<std::string> flags = {"--logs_dir=" + logs, "--checkpoint_dir=" + folder};
+  job.Start("ps/0", "", flags);
+  job.Start("worker/0", "", With(flags, {"--train_steps=100"}));
+  job.Start("worker/1", "", With(flags, {"--train_steps=600", "--slow_worker=1:2ms"}));
+  job.ExpectEnd();
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
+  ASSERT_TRUE(index.ok() && !index->kept.empty());
+  EXPECT_EQ(index->kept.back().name, "model.ckpt-600");
+  const auto told = CheckpointsTold(logs);
+  for (const auto& entry : index->kept) {
+    const std::int64_t step = *StepOfCheckpoint(entry.name);
+    if (step > 0) {  // that one was there before the file
+      EXPECT_TRUE(told.contains(step)) << entry.name;
+    }
+  }
+}
+
 TEST(TensorBoardTest, CheckpointsAreTold) {
   for (const std::string ps : {"--ps=0", "--ps=2"}) {
     SCOPED_TRACE(ps);
@@ -71,13 +108,9 @@ TEST(TensorBoardTest, CheckpointsAreTold) {
         {ps, "--workers=1", "--train_steps=600", "--slow_worker=0:1ms", "--logs_dir=" + logs,
          "--summary_steps=20", "--checkpoint_dir=" + folder, "--save_steps=100"}));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    std::map<std::int64_t, std::string> told;
-    for (const event::Event& event : ReadEvents(EventFilesIn(logs).at(0))) {
-      if (event.session_log().status() != event::SessionLog::CHECKPOINT) continue;
-      EXPECT_TRUE(told.emplace(event.step(), event.session_log().checkpoint_path()).second);
-      EXPECT_GT(event.wall_time(), 1.7e9);
-    }
+    const auto told = CheckpointsTold(logs);
     EXPECT_GE(told.size(), 2u);
+    EXPECT_TRUE(told.contains(600)) << "the one that is made when the chief has ended";
     for (const auto& [step, path] : told) {
       EXPECT_EQ(path, fmt::format("{}/model.ckpt-{}", folder, step));
       EXPECT_THAT(outcome.err, HasSubstr("saved checkpoint " + path + " in"));

@@ -5,7 +5,9 @@
  * full. How it is read: docs/formal-model.md.
  *
  * Modes take turns: in one kind rounds are decided, in the other every worker updates at will.
- * With -DMEETING there is one change, to the same kind of mode, at which all wait for a caller.
+ * With -DMEETING there is one change, to the same kind of mode, at which all wait for a caller; with
+ * -DTAKE_UP somebody else takes that meeting up again when it is over and nobody has gone on from it;
+ * with -DOVER it is over before anybody else begins.
  */
 
 #include "processes.pml"
@@ -46,7 +48,8 @@ byte global_step;
 byte block_round;                 /* BlockState::round of all blocks */
 byte current;                     /* ModeState::current, see MODE() */
 byte wish;                        /* ModeState::wish: its number */
-byte hold;                        /* ModeState::hold: the change that is held back; 0: none */
+byte hold;                        /* ModeState::hold: 1, 2: the first change is held back, by the
+                                   * caller or by who takes the meeting up; 0: none is */
 byte since[CHANGES + 1];          /* ModeStart::since, plus one; 0: nobody has said it yet */
 byte slot[WORKERS];               /* the round that the gradient in the worker's slot is for */
 
@@ -76,6 +79,8 @@ bool entered[WORKERS];       /* it has read the mode */
 byte give_ups = GIVE_UPS;
 bool met;                    /* the caller of a meeting copies the values, and its hold stands */
 bool caller_gone;            /* its process */
+bool copies;                 /* who has taken the meeting up copies the values */
+bool changed;                /* and one of them changed meanwhile */
 /* No round that counts the gradient of `w` may still read it. */
 #define EXPECT_UNREAD \
   assert(!(ROUND(decision) > completed && (members_of[ROUND(decision)] >> w) & 1))
@@ -270,6 +275,7 @@ Grant:
          assert(members == members_of[r]);  /* what was decided is what is applied */
          for (k in slot) { assert(!((members >> k) & 1) || slot[k] == r) }
          k = 0;
+         changed = changed || copies;
          block_round = r
       :: else
       fi };
@@ -304,6 +310,7 @@ AtWill:
     atomic { UP -> assert(NUMBER(current) == mode); assert(!met) };
     /* CountUpdate() */
     atomic { UP -> assert(NUMBER(current) == mode); assert(!met);
+      changed = changed || copies;
       global_step++;
       goto EndOfStep };
 
@@ -322,9 +329,9 @@ LookAround:
      * time, that of a slow one perhaps. */
     atomic { UP ->
       if
-      :: hold == mode + 1 && !caller_gone -> seen = 0; goto Changed
-      :: hold == mode + 1 -> hold = 0; met = false
-      :: hold != mode + 1
+      :: hold != 0 && mode == 0 && !(hold == 1 && caller_gone) -> seen = 0; goto Changed
+      :: hold == 1 && mode == 0 && caller_gone -> hold = 0; met = false
+      :: hold == 0 || mode != 0
       fi };
 #endif
 #ifndef MUTANT_NO_LOOK
@@ -428,8 +435,35 @@ End:
 }
 
 #ifdef MEETING
-/* meeting.cc. It can be killed between any two steps. */
+/* meeting.cc. The first one can be killed between any two steps. */
 #define CALLS (doomed == NOBODY)
+/* AllAreHere() of who has put `me` into the hold: goes on behind it, or to Over. */
+#define ALL_ARE_HERE(me) \
+    atomic { CALLS -> \
+      if :: hold != me -> goto Over :: else -> seen = decision fi }; \
+    do \
+    :: atomic { CALLS && k < WORKERS -> \
+         missing[k] = (phase[k] == RUNNING || phase[k] == JOINING -> SAID(epoch[k], 1) : 0); \
+         k++ } \
+    :: atomic { k == WORKERS -> k = 0; break } \
+    od; \
+    do \
+    :: atomic { CALLS && k < WORKERS -> \
+         away = away || (missing[k] != 0 && !SAYS(change_arrival[k], missing[k] / 16, 1)); \
+         missing[k] = 0; k++ } \
+    :: atomic { k == WORKERS -> k = 0; break } \
+    od; \
+    if \
+    :: atomic { CALLS && away -> away = false; seen = 0; \
+         /* membership.cc MarkDeadByKernel() */ \
+         for (k in phase) { \
+           if :: phase[k] == RUNNING && life[k] == GONE -> phase[k] = DEAD :: else fi \
+         } \
+         k = 0; \
+         goto LookAround } \
+    :: atomic { CALLS && !away } \
+    fi
+
 proctype Caller() {
   byte k;
   byte missing[WORKERS];
@@ -441,31 +475,7 @@ proctype Caller() {
     atomic { CALLS -> wish = 1 };
 
 LookAround:
-    /* AllAreHere() */
-    atomic { CALLS ->
-      if :: hold != 1 -> goto Over :: else -> seen = decision fi };
-    do
-    :: atomic { CALLS && k < WORKERS ->
-         missing[k] = (phase[k] == RUNNING || phase[k] == JOINING -> SAID(epoch[k], 1) : 0);
-         k++ }
-    :: atomic { k == WORKERS -> k = 0; break }
-    od;
-    do
-    :: atomic { CALLS && k < WORKERS ->
-         away = away || (missing[k] != 0 && !SAYS(change_arrival[k], missing[k] / 16, 1));
-         missing[k] = 0; k++ }
-    :: atomic { k == WORKERS -> k = 0; break }
-    od;
-    if
-    :: atomic { CALLS && away -> away = false; seen = 0;
-         /* membership.cc MarkDeadByKernel() */
-         for (k in phase) {
-           if :: phase[k] == RUNNING && life[k] == GONE -> phase[k] = DEAD :: else fi
-         }
-         k = 0;
-         goto LookAround }
-    :: atomic { CALLS && !away }
-    fi;
+    ALL_ARE_HERE(1);
 #if FIRST == 1
     atomic { CALLS ->
       if :: completed < ROUND(seen) -> seen = 0; goto LookAround :: else fi };
@@ -494,6 +504,64 @@ Over:
   } unless { atomic { caller_gone } }
 }
 
+#ifdef TAKE_UP
+/* The same of somebody who finds a meeting that is over, and nobody who would go on from it. */
+proctype TakesUp() {
+  byte k;
+  byte missing[WORKERS];
+  short seen;
+  bool away;
+  /* Call() */
+  atomic { CALLS && wish == 1 };
+  atomic { CALLS -> if :: NUMBER(current) != 0 -> goto Over :: else fi };
+  /* SomebodyRuns() */
+  do
+  :: atomic { CALLS && k < WORKERS ->
+       away = away || phase[k] == RUNNING || phase[k] == JOINING;
+       k++ }
+  :: atomic { k == WORKERS -> k = 0; break }
+  od;
+  atomic { CALLS -> if :: away -> away = false; goto Over :: else -> seen = hold fi };
+  atomic { CALLS ->
+    if
+    :: seen == hold && !(hold == 1 && !caller_gone) -> hold = 2; seen = 0
+    :: else -> seen = 0; goto Over
+    fi };
+
+LookAround:
+  ALL_ARE_HERE(2);
+#if FIRST == 1
+  atomic { CALLS ->
+    if :: completed < ROUND(seen) -> seen = 0; goto LookAround :: else fi };
+  atomic { CALLS ->
+    if
+    :: ENDS(seen) == END_OF(0)
+    :: ENDS(seen) != END_OF(0) && decision == seen -> decision = decision + END_OF(0) - ENDS(seen)
+    :: else -> seen = 0; goto LookAround
+    fi };
+#endif
+  /* Await(): IsPublished(), Renew(). Who had seen the former hold end may publish the change. */
+  atomic { CALLS -> seen = 0; if :: NUMBER(current) != 0 -> goto LetGo :: else fi };
+  atomic { CALLS -> if :: hold == 2 -> copies = true :: else -> goto Over fi };
+  /* End() */
+  atomic { CALLS -> copies = false; seen = (NUMBER(current) != 0) };
+LetGo:
+  atomic { CALLS ->
+    if
+    :: hold == 2 -> hold = 0;
+#ifdef MUTANT_NOT_ASKED_AGAIN
+       assert(!changed)
+#else
+       assert(seen || !changed)  /* what was copied is of one step, or its caller knows */
+#endif
+    :: else
+    fi;
+    seen = 0 };
+Over:
+  skip
+}
+#endif
+
 /* From the wish on: without one nobody looks at the hold. */
 proctype EndOfCaller() {
   if
@@ -513,7 +581,16 @@ end:
 
 init {
 #ifdef MEETING
-  atomic { run Caller(); run EndOfCaller(); START_ALL }
+  atomic {
+#ifdef OVER
+    wish = 1; caller_gone = true;
+#else
+    run Caller(); run EndOfCaller();
+#endif
+#ifdef TAKE_UP
+    run TakesUp();
+#endif
+    START_ALL }
 #else
   atomic { run Wishes(); START_ALL }
 #endif

@@ -14,6 +14,7 @@ namespace {
 class BestCheckpointTest : public ::testing::Test {
  protected:
   BestCheckpointTest() : tasks_(new TaskSlot[2]()) {
+    lead_.state = state_.get();
     lead_.tasks = tasks_.get();
     lead_.num_workers = 2;
     Restart();
@@ -32,8 +33,8 @@ class BestCheckpointTest : public ::testing::Test {
     for (int worker = 0; worker < 2; ++worker) Score(worker, 0, 0);
   }
   void Score(int worker, double accuracy, std::int64_t step) {
-    tasks_[worker].counters.validation_accuracy = accuracy;
-    tasks_[worker].counters.validation_step = step;
+    tasks_[worker].counters.validation.accuracy = accuracy;
+    tasks_[worker].counters.validation.step = step;
   }
   void Save(std::int64_t step) {
     SampleJob job(SampleModel(), Optimizer("sgd"), 1, random_);
@@ -52,6 +53,7 @@ class BestCheckpointTest : public ::testing::Test {
   std::mt19937 random_{3};
   const test::TempDir dir_;
   const std::unique_ptr<TaskSlot[]> tasks_;
+  const std::unique_ptr<ShardState> state_ = std::make_unique<ShardState>();
   ShardMemory lead_{};
   std::optional<CheckpointFolder> folder_;
   std::optional<BestCheckpointMarker> marker_;
@@ -80,9 +82,24 @@ TEST_F(BestCheckpointTest, ItIsTheFirstAtOrAfterTheBestScore) {
   EXPECT_FALSE(PartsOf(dir_.path(), "model.ckpt-20").ok());
 }
 
+TEST_F(BestCheckpointTest, AnEvaluatorAndAWorkerMayScoreTheSameSteps) {
+  Save(10);
+  Score(0, 0.8, 10);
+  KeepIfBest(state_->evaluated, 0.85, 10);
+  EXPECT_EQ(Best(), 10);
+  EXPECT_EQ((*BestCheckpoint(dir_.path()))->score, (ValidationScore{0.85, 10}));
+  Save(20);
+  KeepIfBest(state_->evaluated, 0.9, 15);
+  EXPECT_EQ(Best(), 20);
+  KeepIfBest(state_->evaluated, 0.7, 20);  // it keeps the better one
+  Save(30);
+  Score(1, 0.88, 30);
+  EXPECT_EQ(Best(), 20);
+}
+
 TEST_F(BestCheckpointTest, AScoreThatIsBeingWrittenIsNone) {
-  tasks_[0].counters.validation_accuracy = 0.9;
-  EXPECT_FALSE(BestScoreOf(tasks_[0].counters).has_value());
+  tasks_[0].counters.validation.accuracy = 0.9;
+  EXPECT_FALSE(BestScoreOf(tasks_[0].counters.validation).has_value());
 }
 
 TEST_F(BestCheckpointTest, TheNextJobHasToDoBetter) {
