@@ -116,11 +116,12 @@ Status Worker::JoinOthers(std::span<const Variable> variables) {
                           job::MakePlan(config, std::move(table), task.NumTrainers(), places_));
   const nvtx::Range range(nvtx::Event::kAttach, task.Trainer());
   if (task.several_hosts && !task.flags.supervised) {
-    PASSEL_ASSIGN_OR_RETURN(
-        remote_, job::RemoteJob::ConnectIfElsewhere(
-                     task, {options, std::chrono::nanoseconds(config.ps_wait_ns)}));
+    PASSEL_ASSIGN_OR_RETURN(remote_,
+                            job::RemoteJob::ConnectIfElsewhere(
+                                task, {options, std::chrono::nanoseconds(config.ps_wait_ns)}));
   }
-  return remote_ ? JoinElsewhere(plan, Deadline::After(options.start_wait)) : JoinHere(plan, options);
+  return remote_ ? JoinElsewhere(plan, Deadline::After(options.start_wait))
+                 : JoinHere(plan, options);
 }
 
 Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options) {
