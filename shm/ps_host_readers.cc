@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/memory_file.h"
@@ -30,7 +31,10 @@ Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
   if (!arena_ || arena_->memory().state->initialized.load(std::memory_order_acquire) == 0) {
     return {};
   }
-  const nvtx::Range range(nvtx::Event::kSnapshot, options_.me.index);
+  std::optional<nvtx::Range> range;  // of a copy
+  if (values || !exchange.request_fds.empty()) {
+    range.emplace(nvtx::Event::kSnapshot, options_.me.index);
+  }
   if (!exchange.request_fds.empty()) return CopyTo(exchange.request_fds[0].get());
   answer["snapshot"] = true;
   answer["data"] = WhatIsTold();

@@ -83,6 +83,11 @@ Result<std::vector<FoundEndpoint>> FindEndpoints() {
   return found;
 }
 
+Result<FileDescriptor> ReservePlace(const std::string& job_id, int worker) {
+  // FindEndpoints() does not take that for a worker.
+  return ListenAbstract(EndpointName(job_id, Role::kWorker, worker) + ".place");
+}
+
 bool MayListen(const std::string& job_id, Role role, int index) {
   const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
   return !endpoints.ok() || std::ranges::any_of(*endpoints, [&](const FoundEndpoint& e) {

@@ -51,4 +51,8 @@ Result<std::vector<FoundEndpoint>> FindEndpoints();
 /// Whether that task listens, or it cannot be known.
 bool MayListen(const std::string& job_id, Role role, int index);
 
+/// A worker's place, for as long as what it returns lives: who asks for it meanwhile, on this host,
+/// gets kAlreadyExists. Other errors: those of ListenAbstract().
+Result<FileDescriptor> ReservePlace(const std::string& job_id, int worker);
+
 }  // namespace passel

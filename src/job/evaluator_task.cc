@@ -156,6 +156,9 @@ class EvaluatorTask {
     const Result<WatchedJob::Copied> copied =
         job_->CopyValuesAtOneStep(Deadline::After(kMeetLimit), &cost);
     if (!copied.ok()) {
+      // The job has ended meanwhile?
+      (void)job_->Look();
+      if (job_->Ended()) return job_->CopyValues();
       LogWarning("this evaluation is of values that may be of several steps: {}",
                  copied.status().message());
       return job_->CopyValues();

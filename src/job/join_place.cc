@@ -6,11 +6,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_fields.h"
 #include "base/log.h"
 #include "cluster/device.h"
+#include "cluster/endpoint.h"
 #include "cluster/patience.h"
 #include "job/ask_jobs.h"
 #include "job/far_job.h"
@@ -103,13 +105,23 @@ Status TakeFreePlace(Task* task) {
     (ended ? over : held).insert(place.task);
   }
   const int listed = task->NumTrainers();
-  std::optional<int> index;
-  for (int k = listed; k < most && !index; ++k) {
-    if (!held.contains(TaskId{"worker", k}.ToString())) index = k;
+  std::vector<int> free;
+  for (int k = listed; k < most; ++k) {
+    if (!held.contains(TaskId{"worker", k}.ToString())) free.push_back(k);
   }
   // The chief comes back as itself.
-  for (int k = 1; k < listed && !index; ++k) {
-    if (over.contains(TaskId{"worker", k}.ToString())) index = k;
+  for (int k = 1; k < listed; ++k) {
+    if (over.contains(TaskId{"worker", k}.ToString())) free.push_back(k);
+  }
+  std::optional<int> index;
+  for (const int k : free) {
+    // Of several that join at once each takes another.
+    Result<FileDescriptor> place = ReservePlace(task->job_id, k);
+    if (place.status().code() == Code::kAlreadyExists) continue;
+    PASSEL_RETURN_IF_ERROR(place.status());
+    task->place = std::move(*place);
+    index = k;
+    break;
   }
   if (!index) {
     return ResourceExhausted(

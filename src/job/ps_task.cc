@@ -76,8 +76,9 @@ std::string WhatIsLeft(const shm::PsHost& host, int shard, const JobConfig& conf
 
 struct PsEnd {
   shm::PsHost::End end;
-  int signal = 0;  // that ended it
-  Status failure;  // of the job
+  int signal = 0;      // that ended it
+  Status failure;      // of the job
+  bool saved = false;  // its values, as they were
 };
 
 // Says how it ends, and returns the exit code.
@@ -103,7 +104,8 @@ int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, cons
         return kExitDone;
       }
       LogWarning("no worker is running any more: {}", host.DescribeWorkers());
-      return kExitFailed;
+      // Of a node that was drained they come back later, to what was saved.
+      return how.saved ? kExitRestartMe : kExitFailed;
     case shm::PsHost::End::kStoppedEarly:
       RemoveToken(task);
       LogInfo("the job was stopped before it began");
@@ -229,7 +231,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
     LogWarning("{} has not answered in time, and is left to itself", config.checkpoints.folder);
     (void)door.release();
   }
-  const int code = EndPsTask(task, config, host, {end, signal, failure}, *signals);
+  const bool saves = !config.checkpoints.folder.empty();
+  const int code = EndPsTask(task, config, host, {end, signal, failure, saves && saved}, *signals);
   return code == kExitDone && !saved ? kExitFailed : code;
 }
 

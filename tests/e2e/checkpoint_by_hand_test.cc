@@ -128,6 +128,7 @@ TEST(CheckpointByHandTest, WhatIsDrainedWithoutAChiefIsSaved) {
   job.StartAll();
   ASSERT_TRUE(job["worker/0"].WaitFor("saved checkpoint")) << job["worker/0"].Err();
   job.Kill("worker/0");
+  std::this_thread::sleep_for(Scaled(0.6));  // until ps/0 has looked
   ASSERT_TRUE(job.Advances(100)) << job["worker/1"].Err();
   const std::int64_t step = job.sandbox().GlobalStep();
   for (const char* task : {"worker/1", "ps/1", "ps/0"}) job[task].Signal(SIGTERM);

@@ -376,8 +376,8 @@ TEST(ScaleFaultTest, AnEndThatIsAskedForWhileWorkersJoinEndsThemToo) {
   EXPECT_NE(sandbox.Finish(ctl).code, 0);
 }
 
-TEST(JoinByHandTest, OneMoreWorkerTakesAFreePlaceAndLeavesIt) {
-  HandStarted job(1, 2, With(kEndless, {"--max_workers=3", "--mode=barrier"}));
+TEST(JoinByHandTest, MoreWorkersTakeFreePlacesAndLeaveThem) {
+  HandStarted job(1, 2, With(kEndless, {"--max_workers=4", "--mode=barrier"}));
   job.StartAll();
   ASSERT_TRUE(job.Advances(20)) << job["worker/0"].Err() << job["ps/0"].Err();
   EXPECT_THAT(OnlyError(Scale(job.sandbox(), 3)),
@@ -391,19 +391,26 @@ TEST(JoinByHandTest, OneMoreWorkerTakesAFreePlaceAndLeavesIt) {
   }
   EXPECT_THAT(OnlyError(job.sandbox().Run(With(join, {"--shard_data"}))),
               AllOf(HasSubstr("--shard_data gives each worker a part of the examples for good"),
-                    HasSubstr("up to 3 workers"), HasSubstr("omit it")));
-  Program joiner = job.sandbox().Start(join);
-  ASSERT_TRUE(joiner.WaitFor("as worker/2")) << joiner.Err();
-  ASSERT_TRUE(joiner.WaitFor("Session initialization complete")) << joiner.Err() << joiner.Out();
+                    HasSubstr("up to 4 workers"), HasSubstr("omit it")));
+  // Both at once.
+  Program joiner = job.sandbox().Start(join), other = job.sandbox().Start(join);
+  for (Program* program : {&joiner, &other}) {
+    ASSERT_TRUE(program->WaitFor("Session initialization complete")) << program->Err();
+  }
+  const bool first = joiner.Err().find("as worker/2") != std::string::npos;
+  EXPECT_THAT(joiner.Err(), HasSubstr(first ? "as worker/2" : "as worker/3"));
+  EXPECT_THAT(other.Err(), HasSubstr(first ? "as worker/3" : "as worker/2"));
   ASSERT_TRUE(job.Advances(20));
-  EXPECT_THAT(Phases(job.sandbox()), ElementsAre("running", "running", "running"));
+  EXPECT_THAT(Phases(job.sandbox()), ElementsAre("running", "running", "running", "running"));
   const Outcome full = job.sandbox().Run(join);
-  EXPECT_THAT(OnlyError(full), AllOf(HasSubstr("places for 3 workers, and all are taken"),
+  EXPECT_THAT(OnlyError(full), AllOf(HasSubstr("places for 4 workers, and all are taken"),
                                      HasSubstr("larger --max_workers")));
-  joiner.Signal(SIGTERM);
-  EXPECT_EQ(job.sandbox().Finish(joiner).code, 143) << joiner.Err();
+  for (Program* program : {&joiner, &other}) {
+    program->Signal(SIGTERM);
+    EXPECT_EQ(job.sandbox().Finish(*program).code, 143) << program->Err();
+  }
   ASSERT_TRUE(job.Advances(20)) << "rounds go on with two";
-  EXPECT_THAT(Phases(job.sandbox()), ElementsAre("running", "running", "left"));
+  EXPECT_THAT(Phases(job.sandbox()), ElementsAre("running", "running", "left", "left"));
   job.Stop({"worker/0", "worker/1", "ps/0"});
 }
 

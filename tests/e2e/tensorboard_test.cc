@@ -20,7 +20,9 @@ namespace {
 using test::EventFilesIn;
 using test::ReadEvents;
 using test::StepsOfTag;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 constexpr const char* kReader = PASSEL_SOURCE_DIR "/tests/unit/io/event_reference.py";
@@ -146,7 +148,9 @@ TEST(TensorBoardTest, OneProcessAndAPresetWriteAsTheProgramDoes) {
       sandbox.Train({"--ps=0", "--preset=monitored", "--train_steps=250", "--logs_dir=" + logs}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const std::vector<std::string> files = EventFilesIn(logs);
-  ASSERT_THAT(files, SizeIs(1));
+  ASSERT_THAT(files, SizeIs(2));  // the other one tells of the last checkpoint
+  EXPECT_THAT(CheckpointsTold(logs), ElementsAre(Pair(0, HasSubstr("model.ckpt-0")),
+                                                 Pair(250, HasSubstr("model.ckpt-250"))));
   EXPECT_EQ(StepsOfTag(files[0], "loss"), (std::vector<std::int64_t>{1, 101, 201, 250}));
   EXPECT_EQ(StepsOfTag(files[0], "variables/hid_w"), (std::vector<std::int64_t>{1, 250}));
   EXPECT_THAT(ReadText(logs + "/graph.pbtxt"), HasSubstr("name: \"hid/MatMul\""));
