@@ -9,12 +9,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <thread>
 
+#include "base/deadline.h"
 #include "base/file.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -132,6 +135,18 @@ int Reserve(int fd, std::size_t bytes) {
   return 0;
 }
 
+// A kernel that is busy may still hold pages of what was just written (it waits for 150 ms itself).
+constexpr std::chrono::seconds kPagesLimit{2};
+constexpr std::chrono::milliseconds kLookForPages{10};
+
+int AddSeals(int fd, int seals) {
+  for (const Deadline deadline = Deadline::After(kPagesLimit);;) {
+    const int failed = ::fcntl(fd, F_ADD_SEALS, seals);
+    if (failed == 0 || errno != EBUSY || deadline.Expired()) return failed;
+    std::this_thread::sleep_for(kLookForPages);
+  }
+}
+
 }  // namespace
 
 Result<MemoryBudget> ReadMemoryBudget(const std::string& root) {
@@ -233,8 +248,7 @@ Result<FileDescriptor> CreateConstantFile(const std::string& name, const void* d
   if (const int error = FileOps::Real().Write(fd.get(), data, bytes)) {
     return ErrnoStatus(error, fmt::format("cannot write {} bytes to a memory file", bytes));
   }
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) !=
-      0) {
+  if (AddSeals(fd.get(), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "cannot seal a memory file");
   }
   return fd;
@@ -293,7 +307,7 @@ Result<std::string> ReadConstantFile(int fd, std::size_t max_bytes) {
 }
 
 Status SealAgainstWriting(int fd) {
-  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+  if (AddSeals(fd, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "cannot seal a memory file against writing");
   }
