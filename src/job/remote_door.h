@@ -2,8 +2,8 @@
 // a port, tells them about the job, and gives each a proxy in its arena (fabric/server.h). ps/0
 // comes in, too, where ps on several hosts write a checkpoint (job/shard_saver.h).
 //
-// Somebody who is no task may ask for the job's status and end there (job/far_job.h), with the
-// token.
+// Somebody who is no task, but has the token, may ask for the job's status, change and stop it
+// (job/far_job.h); an evaluator is sent copies of the values (job/remote_observer.h).
 //
 // Of the ps of this process it asks as a worker of this host would: by its abstract socket. So each
 // worker of another host has a stand-in there while its control connection lives.
