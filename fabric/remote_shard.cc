@@ -22,6 +22,12 @@ RemoteShard::RemoteShard(std::shared_ptr<RemoteWorker> worker, int shard)
   worker_->shards.push_back(this);
 }
 
+// What is under way reads and writes the memory of this one.
+RemoteShard::~RemoteShard() {
+  worker_->GiveUp(shard_);
+  std::erase(worker_->shards, this);
+}
+
 template <typename Fill>
 void RemoteShard::Begin(Kind kind, const Fill& fill) {
   auto call = std::make_unique<Call>(kind);

@@ -17,6 +17,7 @@ class RemoteShard final : public Shard {
   RemoteShard(std::shared_ptr<RemoteWorker> worker, int shard);
 
   Status Pull(PulledShard* pulled) override;
+  ~RemoteShard() override;
   void CopyAll(float* out) override;
   float* gradient(int slot) const override;
   int gradient_slots() const override { return worker_->plan.gradient_slots; }

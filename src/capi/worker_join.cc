@@ -178,10 +178,15 @@ Status Worker::JoinElsewhere(const StorePlan& plan, Deadline start) {
   if (is_chief()) PASSEL_RETURN_IF_ERROR(remote_->TellTarget(job::TargetOf(config)));
   PASSEL_ASSIGN_OR_RETURN(store_, remote_->Open(plan, config.prefetch));
   if (!is_chief() || store_->initialized()) return {};
-  const std::string& folder = config.checkpoints.folder;
-  if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckFolder(folder));
-  PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, /*begun=*/false));
-  return {};
+  const auto choose = [&]() -> Status {
+    const std::string& folder = config.checkpoints.folder;
+    if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckFolder(folder));
+    PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, /*begun=*/false));
+    return {};
+  };
+  Status chosen = choose();
+  if (!chosen.ok()) (void)store_->LeaveForNow();
+  return chosen;
 }
 
 }  // namespace passel::capi

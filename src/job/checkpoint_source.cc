@@ -124,12 +124,12 @@ class LiveCopy final : public PartSource {
     while (failed_.ok() && Copied() < floats) {
       if (AllTaken()) {
         changed_.wait_for(lock, kBetweenLooks);
-        lock.unlock();
-        PASSEL_RETURN_IF_ERROR(limits_.Check());
-        lock.lock();
       } else {
         TakeRun(lock);
       }
+      lock.unlock();
+      PASSEL_RETURN_IF_ERROR(limits_.Check());
+      lock.lock();
     }
     return failed_;
   }

@@ -13,7 +13,8 @@
 #include "base/log.h"
 #include "cluster/host_lookup.h"
 #include "cluster/resolve.h"
-#include "job/remote_job.h"
+#include "job/far_job.h"
+#include "job/remote_facts.h"
 #include "shm/rendezvous_client.h"
 
 namespace passel::job {
@@ -120,9 +121,9 @@ Status ClusterPart::StopJob(Deadline deadline) const {
                             shm::RendezvousClient::Control(task.job_id, 0, deadline));
     return ps.Stop(deadline);
   }
-  const auto worker = std::ranges::find_if(tasks, [](const TaskId& id) { return id.job != "ps"; });
-  if (worker == tasks.end()) return FailedPrecondition("no worker is on this host");
-  return StopJobElsewhere(task, TrainerOf(*worker), deadline);
+  PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
+  const FarJob job{task.job_id, {lead}, DoorKeyOf(task)};
+  return AskFar(job, 0, {{"ask", "stop"}}, deadline).status();
 }
 
 Result<std::optional<ClusterPart>> FindClusterPart(const TaskSettings& flags,

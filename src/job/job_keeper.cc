@@ -360,7 +360,10 @@ Status JobKeeper::SaveLast(const LastSave& how) {
   }
   if (ChiefIsGone(lead) && name) name = newest();
   if (!name) return hangs();
-  if (*name == CheckpointName(step)) return {};
+  if (*name == CheckpointName(step)) {
+    saved_last_ = true;
+    return {};
+  }
   const std::string missing = FetchMissing();
   if (!missing.empty()) {
     LogWarning(
@@ -394,6 +397,7 @@ Status JobKeeper::SaveLast(const LastSave& how) {
                                 haste.limit(), [&] {
                                   if (haste.Over()) saver.GiveUp();
                                 });
+  saved_last_ = saved.ok();
   if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
     (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {
       TellOfCheckpoint(summaries, InFolder(folder, CheckpointName(at)), at);

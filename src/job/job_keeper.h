@@ -69,6 +69,8 @@ class JobKeeper {
   /// the folder and for the arenas of other ps, some seconds each. What cannot be saved because a
   /// ps is gone is a warning. Errors: those of CheckpointSaver::End().
   Status SaveLast(const LastSave& how);
+  /// That made it, or found it made.
+  bool saved_last() const { return saved_last_; }
 
  private:
   using Opening = DiskCall<Result<std::unique_ptr<CheckpointSaver>>>;
@@ -102,6 +104,7 @@ class JobKeeper {
   std::int64_t next_fetch_ns_ = 0, next_open_ns_ = 0, gone_since_ns_ = 0;  // MonotonicNs()
   std::optional<Opening> opening_;  // of a saver that is to stand in
   std::int64_t opening_since_ns_ = 0;
+  bool saved_last_ = false;
   std::shared_ptr<OtherParts> others_;  // null: all ps are on one host, or there is no folder
   std::unique_ptr<StandIn> stand_in_;
   std::vector<std::unique_ptr<StandIn>> retired_;  // their threads have not ended yet

@@ -231,7 +231,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
     LogWarning("{} has not answered in time, and is left to itself", config.checkpoints.folder);
     (void)door.release();
   }
-  const bool saves = !config.checkpoints.folder.empty();
+  // Of another ps than ps/0 that one knows it.
+  const bool saves = !config.checkpoints.folder.empty() && (!keeper || keeper->saved_last());
   const int code = EndPsTask(task, config, host, {end, signal, failure, saves && saved}, *signals);
   return code == kExitDone && !saved ? kExitFailed : code;
 }

@@ -103,7 +103,6 @@ class RemoteDoor final : private fabric::ControlHandler {
   Result<Errand> TellBeginning();
   Status Begin(std::int64_t steps);
   Status TakeMetrics(int worker, const Json& values);
-  Status StopJob();
 
   const Task& task_;
   const int shard_;

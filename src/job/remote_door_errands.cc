@@ -97,10 +97,6 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
     PASSEL_RETURN_IF_ERROR(TakeMetrics(guest.worker, *values));
     return done;
   }
-  if (ask == "stop") {
-    PASSEL_RETURN_IF_ERROR(StopJob());
-    return done;
-  }
   return FailedPrecondition("a ps does not answer that");
 }
 
@@ -147,14 +143,6 @@ Status RemoteDoor::TakeMetrics(int worker, const Json& values) {
     PASSEL_RETURN_IF_ERROR(SetMetric(served_->arena->memory().tasks[worker].metrics, name, number));
   }
   return {};
-}
-
-// As `passel ctl stop` does it: the ps may not have begun to serve anything.
-Status RemoteDoor::StopJob() {
-  const Deadline deadline = Deadline::After(kAskLimit);
-  PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
-                          shm::RendezvousClient::Control(task_.job_id, shard_, deadline));
-  return ps.Stop(deadline);
 }
 
 }  // namespace passel::job

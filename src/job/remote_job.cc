@@ -351,17 +351,6 @@ Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan, b
   return store;
 }
 
-Status StopJobElsewhere(const Task& task, int worker, Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(const HostPort address, task.spec.Address({"ps", 0}));
-  fabric::ControlLine line(LineTo(task, Role::kWorker, worker, 0, address));
-  PASSEL_RETURN_IF_ERROR(line.Connect(deadline));
-  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::Pipe> pipe,
-                          line.MakePipe(fabric::Purpose::kErrand, deadline));
-  PASSEL_RETURN_IF_ERROR(SendErrand(*pipe, {{"ask", "stop"}}));
-  PASSEL_ASSIGN_OR_RETURN(const Errand answer, ReceiveErrand(*pipe, 0, deadline));
-  return ErrorOf(answer.json);
-}
-
 std::chrono::nanoseconds RemoteJob::PsMissingFor() const {
   const auto here = here_ ? here_->PsMissingFor() : std::chrono::nanoseconds(0);
   return count_ ? std::max(count_().gone, here) : here;

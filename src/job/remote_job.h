@@ -121,8 +121,4 @@ class RemoteJob {
   std::function<fabric::MessageCount()> count_;  // of the store that is open
 };
 
-/// Asks ps/0, which is on another host, to have all workers leave after their step. `worker` is one
-/// of this host. Errors: those of ControlConnection::Open(), and of the ps.
-Status StopJobElsewhere(const Task& task, int worker, Deadline deadline);
-
 }  // namespace passel::job

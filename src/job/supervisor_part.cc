@@ -52,7 +52,7 @@ void Supervisor::AskToStop() {
   if (asking_.joinable()) return;
   asking_ = std::thread([part = options_.part] {
     const Status asked = part->StopJob(Deadline::After(kStopLimit));
-    if (!asked.ok()) LogDebug("the workers of other hosts are not told: {}", asked.message());
+    if (!asked.ok()) LogWarning("the workers of other hosts are not told: {}", asked.message());
   });
 }
 

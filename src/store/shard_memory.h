@@ -8,7 +8,8 @@
 //   ShardState    everyone, by atomic read-modify-write
 //   ModeState     everyone, by compare-and-swap (store/mode_change.h)
 //   TaskSlot      `state`: everyone, by compare-and-swap; `counted_round`: everyone, only raised;
-//                 `held`: its worker, and others once its life has ended; the rest: its worker alone
+//                 `held`: its worker, and others once its life has ended; the rest: its worker
+//                 alone
 //   BatchState    everyone, by compare-and-swap (store/shared_batches.h)
 //   BlockState    whoever holds the claim; `claim` itself by compare-and-swap, `overlaps` whoever
 //                 goes ahead without it

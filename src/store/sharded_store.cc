@@ -248,7 +248,8 @@ Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) 
 
 Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
   PASSEL_CHECK(ticket.id + 1 == next_ticket_, "only the last push can be waited for");
-  if (ahead_.state == ahead_.kPushed) {
+  if (ahead_.state >= ahead_.kPushed) {
+    if (ahead_.state == ahead_.kFailed) return ahead_.failed;
     if (!ApplySoon()) return GoAhead(deadline);
     PASSEL_RETURN_IF_ERROR(ApplyAhead());
   }

@@ -129,9 +129,10 @@ class ShardedStore final : public ParameterStore {
   bool update_begun_ = false;  // and not ended
   bool prefetch_ = false;
   struct {
-    enum { kNone, kPushed, kUnderWay } state = kNone;
+    enum { kNone, kUnderWay, kPushed, kFailed } state = kNone;
     bool pulled = false;  // since it is under way
     bool untold = false;  // outcome_ is of one that Wait() has not told of
+    Status failed = {};   // kFailed: perhaps some ps have applied one
     int slot = 0;
     std::uint32_t stamp = 0;
     Deadline deadline = Deadline::After({});

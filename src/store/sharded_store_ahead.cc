@@ -43,15 +43,22 @@ Result<PushOutcome> ShardedStore::GoAhead(Deadline deadline) {
 
 // Sets outcome_.
 Status ShardedStore::EndAhead() {
+  if (ahead_.state == ahead_.kFailed) return ahead_.failed;
   if (ahead_.state != ahead_.kUnderWay) return {};
   ahead_.state = ahead_.kNone;
-  Versions at_apply{};
-  for (std::size_t s = shards_.size(); s-- > 0;) {
-    PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(ahead_.slot, ahead_.deadline, &at_apply[s]));
-  }
-  PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, ahead_.stamp));
-  ahead_.untold = true;
-  return {};
+  const auto end = [this]() -> Status {
+    Versions at_apply{};
+    for (std::size_t s = shards_.size(); s-- > 0;) {
+      PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(ahead_.slot, ahead_.deadline, &at_apply[s]));
+    }
+    return CountUpdate(at_apply, ahead_.stamp);
+  };
+  Status ended = end();
+  ahead_.untold = ended.ok();
+  // Who calls again must not take it for one that is still to come.
+  if (ended.code() == Code::kDeadlineExceeded) ended = Unavailable(ended.message());
+  if (!ended.ok()) ahead_.state = ahead_.kFailed;
+  return ahead_.failed = std::move(ended);
 }
 
 // At once, without the next step beside it.
@@ -66,6 +73,7 @@ Status ShardedStore::ApplyAhead() {
 }
 
 Status ShardedStore::PullAhead() {
+  if (ahead_.state == ahead_.kFailed) return ahead_.failed;
   if (ahead_.state != ahead_.kUnderWay || !std::exchange(ahead_.pulled, true)) return {};
   return EndAhead();
 }

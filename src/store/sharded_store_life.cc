@@ -158,8 +158,7 @@ Status ShardedStore::EndRounds() {
 }
 
 Status ShardedStore::LeaveAs(Phase end) {
-  if (ahead_.state == ahead_.kPushed) PASSEL_RETURN_IF_ERROR(ApplyAhead());
-  const Status ended = EndAhead();
+  const Status ended = ahead_.state == ahead_.kPushed ? ApplyAhead() : EndAhead();
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
   if (stopped()) {

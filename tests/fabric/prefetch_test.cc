@@ -84,6 +84,34 @@ TEST(Prefetch, TheNextStepNeedNotWaitForThePs) {
   ExpectAll(*store, 5);
 }
 
+// As after a step that failed: nobody has left, and the gradient's memory goes.
+TEST(Prefetch, AStoreMayEndWhileAGradientIsOnItsWay) {
+  for (const int shards : {1, 2}) {
+    RemoteHost host(TestPlan(Mode::kHogwild, shards, 1, Sgd(1.0)));
+    host.prefetch = true;
+    auto store = OpenOn(host, 0);
+    InitializeTo(*store, 0);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
+    ExpectOwn(*store, 2);
+    const std::uint32_t stamp = store->Pull(PullMode::kView)->stamp();
+    const int last = shards - 1;
+    ASSERT_EQ(::kill(host.ps(last).pid(), SIGSTOP), 0);
+    siginfo_t stopped;
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(host.ps(last).pid()), &stopped, WSTOPPED), 0);
+    GradientBuffer gradient = store->LendGradient();
+    FillGradient(*store, gradient, -1);
+    const Result<Ticket> ticket = store->Push(gradient, stamp, Deadline::After(kLong));
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(store->Wait(*ticket, Deadline::After(kLong)).ok());
+    std::thread goes_on([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_EQ(::kill(host.ps(last).pid(), SIGCONT), 0);
+    });
+    store.reset();
+    goes_on.join();
+  }
+}
+
 TEST(Prefetch, NoUpdateIsLostOrMadeTwiceOverBadPipesAndWhenThePsIsKilled) {
   constexpr int kWorkers = 3;
   constexpr int kSteps = 60;

@@ -1,4 +1,5 @@
-// `passel run`: a program of the user as the workers of a job, or what is on this host of one on several.
+// `passel run`: a program of the user as the workers of a job, or what is on this host of one on
+// several.
 
 #include <fmt/core.h>
 
