@@ -269,7 +269,9 @@ TEST(PresetTest, MnistReplicaEvaluatesOnValidationImages) {
 }
 
 TEST(PresetTest, TasksByHandPrintTheLinesOfTheirPreset) {
-  HandStarted job(1, 2, {"--preset=mnist-replica", "--train_steps=60", "--start_wait=20"});
+  HandStarted job(
+      1, 2,
+      {"--preset=mnist-replica", "--train_steps=60", "--start_wait=20", "--slow_worker=0:20ms"});
   job.StartAll();
   job.ExpectEnd();
   const std::string chief = job["worker/0"].Out(), other = job["worker/1"].Out();

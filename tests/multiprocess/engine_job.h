@@ -173,6 +173,8 @@ class EngineJob {
   ~EngineJob() {
     ::munmap(board_, sizeof(Board));
     for (const std::string& name : ListFolder("/dev/shm")) {
+      // "4711:0:1" is of libfabric, which tests beside this one use.
+      if (name.find_first_not_of("0123456789:") == std::string::npos) continue;
       EXPECT_TRUE(shm_before_.count(name) != 0) << "/dev/shm/" << name << " was left behind";
     }
   }
