@@ -52,7 +52,7 @@ struct MessageCount {
 /// here. REQUIRES: there is one that is not. Errors: those of Join()
 /// in store/membership.h; kFailedPrecondition when a ps has another plan; kUnavailable,
 /// kDeadlineExceeded, naming the ps. `count`, if not null, tells what is sent from then on, by any
-/// thread, and must not be called once the store is gone.
+/// thread; once the store is gone it tells of nothing.
 Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(
     const StorePlan& plan, int worker, std::vector<Connector> connectors,
     const ClientOptions& options, std::function<MessageCount()>* count = nullptr);

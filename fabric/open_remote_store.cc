@@ -66,7 +66,12 @@ Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(const StorePlan& plan, i
     if (remote->epoch() != 0) (void)lead->Leave(Phase::kLeft);
     return joined;
   }
-  if (count != nullptr) *count = [remote = remote.get()] { return remote->count(); };
+  if (count != nullptr) {
+    *count = [seen = std::weak_ptr(remote)] {
+      const std::shared_ptr<RemoteWorker> remote = seen.lock();
+      return remote == nullptr ? MessageCount() : remote->count();
+    };
+  }
   return MakeStore(plan, worker, std::move(lead), std::move(shards), options.prefetch);
 }
 

@@ -14,6 +14,9 @@ namespace passel::fabric {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};  // for another pipe, or the end
+// The same of one that has been quiet for a while: each look wakes the ps.
+constexpr std::chrono::milliseconds kQuietLook{200};
+constexpr std::chrono::seconds kQuiet{1};
 // A repetition that comes so soon behind the answer was sent before it was heard.
 constexpr std::chrono::milliseconds kCrossing{150};
 
@@ -241,13 +244,19 @@ bool Proxy::Listen(std::chrono::nanoseconds patience) {
   return true;
 }
 
+std::chrono::nanoseconds Proxy::LookPause() const {
+  const std::lock_guard lock(mutex_);
+  const bool quiet = MonotonicNs() - heard_ns_ > std::chrono::nanoseconds(kQuiet).count();
+  return quiet ? kQuietLook : kLook;
+}
+
 void Proxy::Run() {
   while (!Gone()) {
     if (next_) {
       const Waiting next = std::move(*next_);
       next_.reset();
       Handle(next.pipe, next.arrival);
-    } else if (!Listen(kLook)) {
+    } else if (!Listen(LookPause())) {
       std::unique_lock lock(mutex_);
       if (pipe_ == nullptr && !ending_) changed_.wait_for(lock, kLook);
     }

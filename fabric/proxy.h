@@ -75,6 +75,7 @@ class Proxy {
   void LosePipe(const std::shared_ptr<Pipe>& pipe);
   void Heard();
   bool Gone();
+  std::chrono::nanoseconds LookPause() const;
   bool Listen(std::chrono::nanoseconds patience);
   bool GoOn();
   void Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival);

@@ -13,8 +13,8 @@
 namespace passel::fabric {
 namespace {
 
-// How long a step waits before it looks after messages again.
-constexpr std::chrono::milliseconds kSlice{5};
+// How long a step waits before it looks after messages again: twice as long each time.
+constexpr std::chrono::milliseconds kFirstSlice{5}, kLongestSlice{160};
 constexpr std::size_t kDroppedAtOnce = std::size_t{1} << 16;         // floats
 constexpr std::uint64_t kMostRounds = (std::uint64_t{1} << 40) - 1;  // Decision
 
@@ -72,8 +72,9 @@ Answer Proxy::Quick(const Request& request) {
 template <typename Wait>
 Status Proxy::InSlices(const Request& request, Wait&& wait) {
   const Deadline deadline = Deadline::After(std::chrono::nanoseconds(request.remaining_ns));
-  for (;;) {
-    Status status = wait(deadline.Sooner(kSlice));
+  for (std::chrono::nanoseconds slice = kFirstSlice;;
+       slice = std::min<std::chrono::nanoseconds>(2 * slice, kLongestSlice)) {
+    Status status = wait(deadline.Sooner(slice));
     if (status.code() != Code::kDeadlineExceeded || deadline.Expired()) return status;
     if (GoOn()) continue;
     Failpoint("step.given_up");

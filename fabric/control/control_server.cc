@@ -84,11 +84,12 @@ class ControlServer::Loop {
     if (stopped_.load(std::memory_order_acquire) && !std::exchange(stop_told_, true)) {
       for (ControlGuest& guest : guests_) TellOfStop(guest);
     }
-    more_ = false;
+    const bool at_all = std::exchange(more_, false);
     std::size_t i = first;
     for (auto at = guests_.begin(); at != guests_.end(); ++i) {
       const auto guest = at++;
       if (guest->open()) {
+        if (!at_all && entries[i].revents == 0 && !guest->liveness.Next().Expired()) continue;
         if (const Status why = Look(*guest); !why.ok()) End(guest, why);
       } else if (!Welcome(*guest, entries[i].revents != 0)) {
         guests_.erase(guest);

@@ -12,7 +12,9 @@
 
 #include "base/log.h"
 #include "cluster/host_lookup.h"
+#include "cluster/json_message.h"
 #include "cluster/resolve.h"
+#include "job/ask_jobs.h"
 #include "job/far_job.h"
 #include "job/remote_facts.h"
 #include "shm/rendezvous_client.h"
@@ -124,6 +126,19 @@ Status ClusterPart::StopJob(Deadline deadline) const {
   PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
   const FarJob job{task.job_id, {lead}, DoorKeyOf(task)};
   return AskFar(job, 0, {{"ask", "stop"}}, deadline).status();
+}
+
+Result<bool> ClusterPart::WasStopped(Deadline deadline) const {
+  Result<Json> status = NotFound("");
+  if (task.several_hosts) {
+    PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
+    status = StatusOfFar({task.job_id, {lead}, DoorKeyOf(task)}, deadline);
+  } else {
+    status = AskJob(task.job_id, deadline);
+  }
+  PASSEL_RETURN_IF_ERROR(status.status());
+  const Json* const arena = status->Find("arena");  // none: it has not begun
+  return arena == nullptr ? Result<bool>(false) : FieldOr(*arena, "stopped", false);
 }
 
 Result<std::optional<ClusterPart>> FindClusterPart(const TaskSettings& flags,

@@ -34,6 +34,9 @@ struct ClusterPart {
   /// Asks ps/0, wherever it is, to have all workers leave after their step. Errors: those of the
   /// connection; kFailedPrecondition where no worker is here who could ask.
   Status StopJob(Deadline deadline) const;
+  /// Whether somebody has stopped the job, as ps/0 says. Errors: kNotFound: ps/0 is not there, or
+  /// is over; kDeadlineExceeded.
+  Result<bool> WasStopped(Deadline deadline) const;
 };
 
 /// What the lists of `flags`, TF_CONFIG, or the other variables that `passel task` knows have for

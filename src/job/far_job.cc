@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -18,6 +19,44 @@ namespace {
 
 // A status has some hundred bytes for each worker.
 constexpr std::size_t kMostText = std::size_t{8} << 20;
+
+Result<Json> AskAndKeep(const FarJob& job, int shard, const Json& question, Deadline deadline,
+                        std::unique_ptr<fabric::ControlConnection>* kept) {
+  fabric::ControlOptions options;
+  options.address = job.ps[static_cast<std::size_t>(shard)];
+  options.peer_index = shard;
+  options.key = job.key;
+  options.me.job_id = job.job_id;
+  options.me.role = Role::kControl;
+  options.me.wire = fabric::kProtocolVersion;
+  options.me.build = Version();
+  options.me.processor = CpuIsaName(ChosenCpuIsa());
+  const auto ask = [&]() -> Result<Errand> {
+    Result<std::unique_ptr<fabric::ControlConnection>> connection =
+        fabric::ControlConnection::Open(options, deadline);
+    if (connection.status().code() == Code::kUnavailable) {
+      return NotFound(connection.status().message());
+    }
+    PASSEL_RETURN_IF_ERROR(connection.status());
+    *kept = std::move(*connection);
+    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::Pipe> pipe,
+                            (*kept)->MakePipe(deadline, fabric::Purpose::kErrand));
+    PASSEL_RETURN_IF_ERROR(SendErrand(*pipe, question));
+    return ReceiveErrand(*pipe, kMostText, deadline);
+  };
+  Result<Errand> answer = ask();
+  if (answer.status().code() == Code::kDeadlineExceeded) {
+    return DeadlineExceeded(
+        fmt::format("{} of job {} does not answer: it may be stopped (kill -CONT), or the machine "
+                    "or the network is overloaded; try again",
+                    NameOfPs(job, shard), job.job_id));
+  }
+  PASSEL_RETURN_IF_ERROR(answer.status());
+  PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
+  Json said = std::move(answer->json);
+  if (!answer->bytes.empty()) said["text"] = answer->bytes;
+  return said;
+}
 
 }  // namespace
 
@@ -47,39 +86,25 @@ Result<FarJob> NameFarJob(const FarJobFlags& flags) {
 }
 
 Result<Json> AskFar(const FarJob& job, int shard, const Json& question, Deadline deadline) {
-  fabric::ControlOptions options;
-  options.address = job.ps[static_cast<std::size_t>(shard)];
-  options.peer_index = shard;
-  options.key = job.key;
-  options.me.job_id = job.job_id;
-  options.me.role = Role::kControl;
-  options.me.wire = fabric::kProtocolVersion;
-  options.me.build = Version();
-  options.me.processor = CpuIsaName(ChosenCpuIsa());
-  const auto ask = [&]() -> Result<Errand> {
-    Result<std::unique_ptr<fabric::ControlConnection>> connection =
-        fabric::ControlConnection::Open(options, deadline);
-    if (connection.status().code() == Code::kUnavailable) {
-      return NotFound(connection.status().message());
-    }
-    PASSEL_RETURN_IF_ERROR(connection.status());
-    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::Pipe> pipe,
-                            (*connection)->MakePipe(deadline, fabric::Purpose::kErrand));
-    PASSEL_RETURN_IF_ERROR(SendErrand(*pipe, question));
-    return ReceiveErrand(*pipe, kMostText, deadline);
-  };
-  Result<Errand> answer = ask();
-  if (answer.status().code() == Code::kDeadlineExceeded) {
-    return DeadlineExceeded(
-        fmt::format("{} of job {} does not answer: it may be stopped (kill -CONT), or the machine "
-                    "or the network is overloaded; try again",
-                    NameOfPs(job, shard), job.job_id));
+  std::unique_ptr<fabric::ControlConnection> connection;  // ends with the answer
+  return AskAndKeep(job, shard, question, deadline, &connection);
+}
+
+Result<FarPlace> ReserveFarPlace(const FarJob& job, const std::vector<int>& workers,
+                                 Deadline deadline) {
+  std::unique_ptr<fabric::ControlConnection> connection;
+  PASSEL_ASSIGN_OR_RETURN(
+      const Json said,
+      AskAndKeep(job, 0,
+                 {{"ask", "reserve"}, {"workers", Json::List(workers.begin(), workers.end())}},
+                 deadline, &connection));
+  FarPlace place;
+  PASSEL_ASSIGN_OR_RETURN(place.worker, Field<int>(said, "worker"));
+  if (std::ranges::find(workers, place.worker) == workers.end()) {
+    return DataLoss(fmt::format("{} gives a place that was not asked for", NameOfPs(job, 0)));
   }
-  PASSEL_RETURN_IF_ERROR(answer.status());
-  PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
-  Json said = std::move(answer->json);
-  if (!answer->bytes.empty()) said["text"] = answer->bytes;
-  return said;
+  place.holds = std::move(connection);
+  return place;
 }
 
 Result<Json> StatusOfFar(const FarJob& job, Deadline deadline) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,17 @@ Result<FarJob> NameFarJob(const FarJobFlags& flags);
 /// the text that came beside it as "text". Errors: what the ps answers; kNotFound: nobody listens
 /// there; kPermissionDenied: another token or job; kDeadlineExceeded, naming the ps.
 Result<Json> AskFar(const FarJob& job, int shard, const Json& question, Deadline deadline);
+
+/// A place for a worker that joins, held on ps/0: who asks for it meanwhile, on any host, gets
+/// another.
+struct FarPlace {
+  int worker = 0;
+  std::shared_ptr<void> holds;  ///< as long as this lives
+};
+/// The first of `workers` that nobody holds. Errors: those of AskFar(); kResourceExhausted: others
+/// hold all of them.
+Result<FarPlace> ReserveFarPlace(const FarJob& job, const std::vector<int>& workers,
+                                 Deadline deadline);
 
 /// What ps/0 says of the job: as AskJob() of job/ask_jobs.h. Errors: those of AskFar(); kDataLoss.
 Result<Json> StatusOfFar(const FarJob& job, Deadline deadline);

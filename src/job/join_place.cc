@@ -21,6 +21,8 @@
 namespace passel::job {
 namespace {
 
+constexpr std::chrono::seconds kAnswerLimit{5};
+
 struct PlaceView {
   std::string task, phase;
 };
@@ -48,21 +50,21 @@ void JsonMembers(JsonReader& members, JobView& job) {
   members.IfAny("arena", job.arena);
 }
 
-// Of this host, or where the lists have it.
-Result<Json> StatusOf(const Task& task, Deadline deadline) {
+// Of this host, or where the lists have it: `far` names it then.
+Result<Json> StatusOf(const Task& task, Deadline deadline, std::optional<FarJob>* far) {
+  far->reset();
   Result<Json> here = AskJob(task.job_id, deadline);
   if (here.ok() || !task.several_hosts || !IsMissing(here.status().code())) return here;
-  FarJob far{task.job_id, {}, DoorKeyOf(task)};
   PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
-  far.ps.push_back(lead);
-  return StatusOfFar(far, deadline);
+  *far = FarJob{task.job_id, {lead}, DoorKeyOf(task)};
+  return StatusOfFar(**far, deadline);
 }
 
-Result<PlacesView> PlacesOf(const Task& task, Deadline deadline) {
+Result<PlacesView> PlacesOf(const Task& task, Deadline deadline, std::optional<FarJob>* far) {
   const std::string& job = task.job_id;
   Patience patience(deadline, [&job] { LogInfo("Waiting for job {} to begin", job); });
   for (;;) {
-    const Result<Json> status = StatusOf(task, deadline.Sooner(std::chrono::seconds(5)));
+    const Result<Json> status = StatusOf(task, deadline.Sooner(kAnswerLimit), far);
     if (status.ok()) {
       JobView view;
       PASSEL_RETURN_IF_ERROR(ReadJson("a status", *status, &view));
@@ -78,12 +80,34 @@ Result<PlacesView> PlacesOf(const Task& task, Deadline deadline) {
   }
 }
 
+// Of several that join at once each takes another: of this host the kernel sees to it, of several
+// hosts ps/0. Nothing: others hold all of them.
+Result<std::optional<int>> Hold(const std::vector<int>& free, const std::optional<FarJob>& far,
+                                Task* task) {
+  if (far && !free.empty()) {
+    Result<FarPlace> place = ReserveFarPlace(*far, free, Deadline::After(kAnswerLimit));
+    if (place.status().code() == Code::kResourceExhausted) return std::optional<int>();
+    PASSEL_RETURN_IF_ERROR(place.status());
+    task->far_place = std::move(place->holds);
+    return std::optional(place->worker);
+  }
+  for (const int k : free) {
+    Result<FileDescriptor> place = ReservePlace(task->job_id, k);
+    if (place.status().code() == Code::kAlreadyExists) continue;
+    PASSEL_RETURN_IF_ERROR(place.status());
+    task->place = std::move(*place);
+    return std::optional(k);
+  }
+  return std::optional<int>();
+}
+
 }  // namespace
 
 Status TakeFreePlace(Task* task) {
   const Deadline deadline = Deadline::After(
       std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * task->job.start_wait)));
-  PASSEL_ASSIGN_OR_RETURN(const PlacesView places, PlacesOf(*task, deadline));
+  std::optional<FarJob> far;
+  PASSEL_ASSIGN_OR_RETURN(const PlacesView places, PlacesOf(*task, deadline, &far));
   const int most = places.max_workers;
   if (task->flags.max_workers.value_or(most) != most) {
     return InvalidArgument(
@@ -113,16 +137,7 @@ Status TakeFreePlace(Task* task) {
   for (int k = 1; k < listed; ++k) {
     if (over.contains(TaskId{"worker", k}.ToString())) free.push_back(k);
   }
-  std::optional<int> index;
-  for (const int k : free) {
-    // Of several that join at once each takes another.
-    Result<FileDescriptor> place = ReservePlace(task->job_id, k);
-    if (place.status().code() == Code::kAlreadyExists) continue;
-    PASSEL_RETURN_IF_ERROR(place.status());
-    task->place = std::move(*place);
-    index = k;
-    break;
-  }
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<int> index, Hold(free, far, task));
   if (!index) {
     return ResourceExhausted(
         fmt::format("job {} has places for {} workers, and all are taken: end one, or start the "

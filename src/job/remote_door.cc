@@ -190,7 +190,7 @@ Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabr
   }
   if (peer.role == Role::kControl) {
     const std::lock_guard lock(mutex_);
-    askers_.insert(life);
+    askers_[life];
     return {};
   }
   if (peer.role == Role::kEvaluator) {
@@ -222,7 +222,7 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
     saver_.Cancel();  // what was asked by another pipe
     answer = [this](const Errand& errand) { return AnswerSaver(errand); };
   } else if (askers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
-    answer = [this](const Errand& errand) { return AnswerAsker(errand); };
+    answer = [this, life](const Errand& errand) { return AnswerAsker(life, errand); };
   } else if (watchers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
     answer = [this](const Errand& errand) { return AnswerWatcher(errand); };
   } else if (guest == guests_.end()) {

@@ -23,8 +23,10 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/deadline.h"
+#include "base/file_descriptor.h"
 #include "base/status.h"
 #include "fabric/control/control_server.h"
 #include "fabric/server.h"
@@ -80,6 +82,7 @@ class RemoteDoor final : private fabric::ControlHandler {
     const std::shared_ptr<const shm::Arena> arena;
     std::optional<fabric::Server> server;  // ends before its memory is unmapped
   };
+  using Places = std::vector<FileDescriptor>;  // that it holds: ReservePlace()
   struct Talk {
     std::thread thread;
     bool over = false;
@@ -95,7 +98,8 @@ class RemoteDoor final : private fabric::ControlHandler {
   void RunErrands(const std::function<Result<Errand>(const Errand&)>& answer, fabric::Pipe& pipe);
   Result<Errand> Answer(Guest& guest, const Errand& errand);
   Result<Errand> AnswerSaver(const Errand& errand);
-  Result<Errand> AnswerAsker(const Errand& errand);
+  Result<Errand> AnswerAsker(std::uint64_t life, const Errand& errand);
+  Result<Errand> Reserve(std::uint64_t life, const Errand& errand);
   Result<Errand> AnswerWatcher(const Errand& errand);
   bool IsThere(int worker) const;
   bool IsServed(int worker) const;
@@ -113,7 +117,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   bool anew_ = false;                                       // no values, and nobody has them
   std::map<std::uint64_t, std::shared_ptr<Guest>> guests_;  // by life
   std::set<std::uint64_t> savers_;                          // lives of ps/0
-  std::set<std::uint64_t> askers_;                          // of Role::kControl
+  std::map<std::uint64_t, Places> askers_;                  // of Role::kControl
   std::set<std::uint64_t> watchers_;                        // of evaluators
   bool over_ = false;                                       // the job
   bool dismissed_ = false;                                  // by ps/0: the job is over

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "job/remote_door.h"
 #include "store/membership.h"
@@ -103,9 +104,10 @@ Result<Errand> RemoteDoor::AnswerWatcher(const Errand& errand) {
 }
 
 // As somebody of this host would ask it.
-Result<Errand> RemoteDoor::AnswerAsker(const Errand& errand) {
+Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand) {
   const Deadline limit = Deadline::After(kAskerLimit);
   PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
+  if (ask == "reserve") return Reserve(life, errand);
   PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
                           shm::RendezvousClient::Control(task_.job_id, shard_, limit));
   Errand answer{{{"ok", true}}, ""};
@@ -130,6 +132,29 @@ Result<Errand> RemoteDoor::AnswerAsker(const Errand& errand) {
     return answer;
   }
   return FailedPrecondition("a ps does not answer that");
+}
+
+// Of the joiners of this host, too, who ask the kernel alone.
+Result<Errand> RemoteDoor::Reserve(std::uint64_t life, const Errand& errand) {
+  const Json* const wanted = errand.json.Find("workers");
+  const Json::List* const places = wanted == nullptr ? nullptr : wanted->list();
+  if (places == nullptr || shard_ != 0) return FailedPrecondition("ps/0 is asked for a list");
+  for (const Json& place : *places) {
+    const int worker = place.As<int>().value_or(-1);
+    if (worker < 0 || worker >= task_.MostTrainers()) {
+      return InvalidArgument(
+          fmt::format("this job has places for {} workers", task_.MostTrainers()));
+    }
+    Result<FileDescriptor> held = ReservePlace(task_.job_id, worker);
+    if (held.status().code() == Code::kAlreadyExists) continue;
+    PASSEL_RETURN_IF_ERROR(held.status());
+    const std::lock_guard lock(mutex_);
+    const auto asker = askers_.find(life);
+    if (asker == askers_.end()) return Unavailable("who asks has gone");
+    asker->second.push_back(std::move(*held));
+    return Errand{{{"ok", true}, {"worker", worker}}, ""};
+  }
+  return ResourceExhausted("others that join hold all places");
 }
 
 }  // namespace passel::job

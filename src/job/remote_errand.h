@@ -29,6 +29,9 @@
 //   {"ask":"set_mode","mode":text}      -->      {"ok":true,"number":n}
 //   {"ask":"scale","workers":n}         -->      the same
 //   {"ask":"stop"}                      -->
+//   {"ask":"reserve","workers":[k,...]} -->      {"ok":true,"worker":k}: of ps/0, the first of
+//                                                these places that nobody holds, for as long as the
+//                                                control connection lives
 //
 // And what an evaluator asks (job/remote_observer.h):
 //

@@ -245,11 +245,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
     if (HaveArenas()) {
       const nvtx::Range range(nvtx::Event::kWatch);
       const JobStatus status = ReadJobStatus(arenas_[0]->memory());
-      if (status.stopped && !stopping_) {
-        outcome_.notes.emplace_back("the job was stopped on request");
-        stopped_on_request_ = true;
-        BeginStopping(kExitInterrupted, true);
-      }
+      if (status.stopped && !stopping_) StopOnRequest();
       progress.Update(status);
       TellOfValues();
       Scale();

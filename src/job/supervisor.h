@@ -159,6 +159,7 @@ class Supervisor {
   int IndexOf(const Child& child) const;
   double SinceStart() const;
   void HandleSignal(int signal);
+  void StopOnRequest();
   void FetchArenas();
   void TellOfValues();
   bool HaveArenas() const;
@@ -178,6 +179,7 @@ class Supervisor {
   void SetStopFlag();
   void AskToStop();
   void FetchFromLead();
+  void TakeStopFromLead(const ExitState& exit);
   bool StopFlag() const;
   static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
@@ -209,6 +211,7 @@ class Supervisor {
   JobOutcome outcome_;
   bool stopping_ = false;
   bool stopped_on_request_ = false;  // by `passel ctl stop`, or by the program
+  bool stop_heard_ = false;          // of ps/0 on another host
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
   std::int64_t leave_at_ns_ =

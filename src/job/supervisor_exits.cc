@@ -59,6 +59,7 @@ void Supervisor::HandleExit(Child& child, const ExitState& exit) {
 
 void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   FetchArenas();
+  TakeStopFromLead(exit);
   const bool done = !exit.signalled && exit.code == kExitDone;
   const bool stopped =  // see Run(); without the flag somebody has sent SIGINT to it alone
       !exit.signalled && exit.code == kExitInterrupted && StopFlag();

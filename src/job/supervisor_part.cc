@@ -33,9 +33,7 @@ bool Supervisor::HandlePsOfPart(Child& child, const ExitState& exit) {
   child.gone = true;
   if (exit.code == kExitDone) return true;
   if (exit.code == kExitInterrupted) {
-    outcome_.notes.emplace_back("the job was stopped on request");
-    stopped_on_request_ = true;
-    BeginStopping(kExitInterrupted, true);
+    StopOnRequest();
     return true;
   }
   AddDeath(child, exit, exit.ToString());
@@ -45,6 +43,18 @@ bool Supervisor::HandlePsOfPart(Child& child, const ExitState& exit) {
   BeginStopping(exit.code == kExitUsage || exit.code == kExitRestartMe ? exit.code : kExitFailed,
                 false);
   return true;
+}
+
+// A worker that ended may have heard before us that the job was stopped: it is not to begin anew.
+// Where ps/0 is over, too, the code of a worker that was told to leave says enough.
+void Supervisor::TakeStopFromLead(const ExitState& exit) {
+  if (options_.part == nullptr || options_.part->HasLead() || stopping_) return;
+  if (exit.signalled || RuleFor(exit).worker != AfterExit::kAgain) return;
+  const Result<bool> stopped = options_.part->WasStopped(Deadline::After(kStopLimit));
+  const bool over = exit.code == kExitInterrupted && stopped.status().code() == Code::kNotFound;
+  if (!over && !(stopped.ok() && *stopped)) return;
+  stop_heard_ = true;
+  StopOnRequest();
 }
 
 // The job of several hosts, at ps/0: workers of all of them leave.

@@ -52,6 +52,12 @@ void Supervisor::HandleSignal(int signal) {
   BeginStopping(signal == SIGINT ? kExitInterrupted : kExitRestartMe, true);
 }
 
+void Supervisor::StopOnRequest() {
+  outcome_.notes.emplace_back("the job was stopped on request");
+  stopped_on_request_ = true;
+  BeginStopping(kExitInterrupted, true);
+}
+
 void Supervisor::BeginStopping(int exit_code, bool interrupted) {
   const std::int64_t end_ns = MonotonicNs() + static_cast<std::int64_t>(options_.grace * 1e9);
   const std::int64_t results_ns = NsForResults(options_.grace);
@@ -89,8 +95,8 @@ void Supervisor::SetStopFlag() {
 }
 
 bool Supervisor::StopFlag() const {
-  return !arenas_.empty() && arenas_[0] &&
-         arenas_[0]->memory().state->stop.load(std::memory_order_seq_cst) != 0;
+  return stop_heard_ || (!arenas_.empty() && arenas_[0] &&
+                         arenas_[0]->memory().state->stop.load(std::memory_order_seq_cst) != 0);
 }
 
 // A process that somebody stopped would not notice.

@@ -34,8 +34,9 @@ struct Task {
   std::string job_id;
   TokenFile token_file;  ///< held while the task lives; empty if the user named the file
   JobToken token;
-  FileDescriptor place;        ///< of --join: nobody else who joins takes it meanwhile
-  bool several_hosts = false;  ///< the lists name others than this one
+  FileDescriptor place;             ///< of --join: nobody else who joins takes it meanwhile
+  std::shared_ptr<void> far_place;  ///< likewise, where ps/0 is elsewhere
+  bool several_hosts = false;       ///< the lists name others than this one
   /// Of --fabric_provider; null: parameters travel by the control connections' own kind.
   std::shared_ptr<fabric::BulkNetwork> network;
 

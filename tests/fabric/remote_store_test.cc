@@ -74,6 +74,8 @@ TEST(RemoteStore, AStepIsOneRequestAndOneAnswer) {
     }
     EXPECT_EQ(count().sent - before.sent, static_cast<std::uint64_t>(kSteps));
     EXPECT_EQ(count().received - before.received, static_cast<std::uint64_t>(kSteps));
+    opened->reset();
+    EXPECT_EQ(count().sent, 0u) << "of no store";
   }
 }
 
