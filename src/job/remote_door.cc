@@ -50,6 +50,15 @@ Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPo
         "all tasks a --ps_hosts with an address of this host that others know",
         task.id.ToString(), own.ToString(), found->front().ToString()));
   }
+  const auto all = [](const TcpAddress& a) {
+    return a.Numbers() == "0.0.0.0" || a.Numbers() == "::";
+  };
+  if (std::ranges::any_of(*found, all)) {
+    return InvalidArgument(fmt::format(
+        "{} at {} would listen at all addresses of this host, and no other host finds it there: "
+        "give all tasks a --ps_hosts with one address of this host that others know",
+        task.id.ToString(), own.ToString()));
+  }
   std::vector<TcpAddress> ours;
   Status problem;
   for (const TcpAddress& address : *found) {

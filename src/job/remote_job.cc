@@ -135,8 +135,29 @@ Status RemoteJob::Attach() {
   return here_->WaitForArenas();
 }
 
-Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, Deadline deadline,
-                              std::size_t most) {
+// A worker may ask anything twice, so a cable that is pulled for a moment costs it time alone.
+Result<Errand> RemoteJob::Ask(int shard, const Json& question, std::string_view bytes,
+                              Deadline deadline, std::size_t most) {
+  const bool again = options_.role == Role::kWorker;
+  Patience patience(deadline.Sooner(options_.ps_wait));
+  Result<Errand> answer = AskOnce(shard, question, bytes, deadline, most);
+  while (again && IsMissing(answer.status().code()) && !Stopped() && patience.Again(kLookPause)) {
+    answer = AskOnce(shard, question, bytes, deadline, most);
+  }
+  PASSEL_RETURN_IF_ERROR(answer.status());
+  const Status said = ErrorOf(answer->json);
+  if (said.ok()) return answer;
+  // One that is about to end may pass on what it hears itself.
+  return IsMissing(said.code()) ? said.WithContext(NameOf(shard)) : said;
+}
+
+std::string RemoteJob::NameOf(int shard) const {
+  return fmt::format("ps/{} at {}", shard, ps_[static_cast<std::size_t>(shard)].address.ToString());
+}
+
+// Errors: none is the answer.
+Result<Errand> RemoteJob::AskOnce(int shard, const Json& question, std::string_view bytes,
+                                  Deadline deadline, std::size_t most) {
   if (Stopped()) return JobStopped();
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
   if (ps.errands == nullptr) {
@@ -144,7 +165,7 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
         ps.errands, ps.line->MakePipe(fabric::Purpose::kErrand, deadline.Sooner(kConnectLimit)));
   }
   Result<Errand> answer = Unavailable("");
-  if (Status sent = SendErrand(*ps.errands, std::move(question), bytes); !sent.ok()) {
+  if (Status sent = SendErrand(*ps.errands, question, bytes); !sent.ok()) {
     answer = sent;
   } else {
     do {
@@ -153,12 +174,10 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
              !deadline.Expired());
   }
   if (!answer.ok() && Stopped()) return JobStopped();
-  if (!answer.ok()) {
-    ps.errands.reset();
-    return answer.status().WithContext(fmt::format("ps/{} at {}", shard, ps.address.ToString()));
-  }
-  PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
-  return answer;
+  if (answer.ok()) return answer;
+  ps.errands.reset();
+  const bool named = answer.status().message().starts_with(NameOf(shard));
+  return named ? answer.status() : answer.status().WithContext(NameOf(shard));
 }
 
 Status RemoteJob::TellData(const std::string& json) {

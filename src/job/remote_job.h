@@ -104,8 +104,11 @@ class RemoteJob {
   Status Attach();
   bool IsHere(std::size_t shard) const { return !ps_[shard].elsewhere; }
   Result<ShardBeginning> BeginningOf(int shard);
-  Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline,
+  Result<Errand> Ask(int shard, const Json& question, std::string_view bytes, Deadline deadline,
                      std::size_t most = kMostBytes);
+  Result<Errand> AskOnce(int shard, const Json& question, std::string_view bytes, Deadline deadline,
+                         std::size_t most);
+  std::string NameOf(int shard) const;
   Result<Errand> AskOfArena(int shard, const Json& question);
   Result<std::optional<StorePlan>> PlanOf(int shard);
   Status CheckSeen(const std::string& folder, const std::string& file);

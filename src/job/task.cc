@@ -157,6 +157,11 @@ Status OpenNetwork(Task* task) {
 // That of --token_file, or one that the tasks of this host make.
 Status TakeToken(Task* task) {
   if (!task->flags.token_file.empty()) {
+    if (task->flags.insecure_no_auth) {
+      return InvalidArgument(
+          "--insecure_no_auth is for a job without a token, and --token_file names one: omit one "
+          "of them");
+    }
     PASSEL_ASSIGN_OR_RETURN(task->token, NamedToken(*task));
     return {};
   }

@@ -42,6 +42,8 @@ TEST_F(SeveralHostsAwayTest, CtlAsksAndStopsAJobOfAnotherHost) {
               HasSubstr("were started by hand"));
   // Its name is made from the address of ps/0, unless it was given one.
   EXPECT_THAT(OnlyError(ctl({"list"}, named)), HasSubstr("ps/0 at 10.77.0.1:2222"));
+  EXPECT_THAT(ctl({"list"}, With(named, {"--job_id=" + job.job_id()})).out,
+              HasSubstr(job.job_id()));
   EXPECT_THAT(OnlyError(ctl({"list"}, {named[0]})), HasSubstr("--token_file FILE"));
   EXPECT_THAT(OnlyError(ctl({"list"}, {named[1]})), HasSubstr("--ps_hosts"));
   const std::string other = job.sandbox().dir().File("other");

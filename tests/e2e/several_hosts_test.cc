@@ -162,6 +162,10 @@ TEST_F(SeveralHostsTest, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(job.OnlyErrorOf("worker/1", 143), HasSubstr("no.such.host.invalid"));
   job.Start("ps/0", {"--ps_hosts=127.0.0.1:2222"});
   EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("no other host reaches"));
+  job.Start("ps/0", {"--ps_hosts=0.0.0.0:2222"});
+  EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("no other host finds it there"));
+  job.Start("ps/0", {"--insecure_no_auth"});
+  EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("and --token_file names one"));
   job.Start("ps/0", {"--ps_hosts=10.77.0.2:2222"});
   EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("ps/0 cannot listen at 10.77.0.2:2222"));
 
@@ -321,6 +325,21 @@ TEST_F(SeveralHostsTest, WorkerOfAnotherHostThatFailsHasLeft) {
   job.Stop();
   EXPECT_EQ(job.Finish("ps/0").code, 130);
   EXPECT_THAT(job["ps/0"].Err(), AllOf(Not(HasSubstr("is gone")), Not(HasSubstr("died"))));
+}
+
+// Before it trains, too: a question to a ps that was answered already is asked again.
+TEST_F(SeveralHostsTest, CableThatIsPulledBeforeTheJobBeginsCostsTimeAlone) {
+  HostsJob job = Job(1, 2, {"worker/1"}, kShort);
+  job.Start("ps/0");
+  ASSERT_TRUE(job["ps/0"].WaitFor(" is ready"));
+  job.Start("worker/1");
+  ASSERT_TRUE(job["worker/1"].WaitFor("worker/1 is on another host than ps/0"));
+  ASSERT_TRUE(hosts_->Cable(false));
+  // It gets no answer for so long that the system gives the other host up.
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  ASSERT_TRUE(hosts_->Cable(true));
+  job.Start("worker/0");
+  job.ExpectEnd();
 }
 
 // Longer than the lease: the others go on, and the worker comes back or ends with 143.
