@@ -68,8 +68,8 @@ Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(const StorePlan& plan, i
   }
   if (count != nullptr) {
     *count = [seen = std::weak_ptr(remote)] {
-      const std::shared_ptr<RemoteWorker> remote = seen.lock();
-      return remote == nullptr ? MessageCount() : remote->count();
+      const std::shared_ptr<RemoteWorker> there = seen.lock();
+      return there == nullptr ? MessageCount() : there->count();
     };
   }
   return MakeStore(plan, worker, std::move(lead), std::move(shards), options.prefetch);
