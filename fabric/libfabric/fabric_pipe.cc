@@ -13,6 +13,9 @@ namespace passel::fabric {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestSleep{20};
+// Once nothing has come for a while; connecting is over then.
+constexpr std::chrono::milliseconds kQuietSleep{100};
+constexpr std::chrono::seconds kQuiet{1};
 constexpr std::chrono::milliseconds kFollow{5};
 constexpr std::chrono::microseconds kFirstNap{20};
 constexpr std::chrono::microseconds kLongestNap{2000};
@@ -167,6 +170,7 @@ void FabricPipe::State::Step(Lock& lock, Deadline deadline) {
   Tell();
   const std::int64_t now = MonotonicNs();
   const bool polls = now - traffic_ns < options.spin.count();
+  const bool quiet = traffic_ns != 0 && now - traffic_ns > std::chrono::nanoseconds(kQuiet).count();
   const bool drops = now - strangers_ns > std::chrono::nanoseconds(kStrangers).count();
   if (drops) strangers_ns = now;
   lock.unlock();
@@ -178,7 +182,7 @@ void FabricPipe::State::Step(Lock& lock, Deadline deadline) {
   polling.fetch_sub(1, std::memory_order_relaxed);
   const bool idle = count.ok() && *count == 0 && (!polls || too_many) && left.count() > 0;
   if (idle && endpoint->can_sleep()) {
-    endpoint->Sleep(std::min<std::chrono::nanoseconds>(left, kLongestSleep));
+    endpoint->Sleep(std::min<std::chrono::nanoseconds>(left, quiet ? kQuietSleep : kLongestSleep));
   }
   lock.lock();
   leading = false;

@@ -21,7 +21,7 @@
 namespace passel::job {
 namespace {
 
-constexpr std::chrono::seconds kAnswerLimit{5};
+constexpr std::chrono::seconds kPlaceLimit{5};
 
 struct PlaceView {
   std::string task, phase;
@@ -64,7 +64,7 @@ Result<PlacesView> PlacesOf(const Task& task, Deadline deadline, std::optional<F
   const std::string& job = task.job_id;
   Patience patience(deadline, [&job] { LogInfo("Waiting for job {} to begin", job); });
   for (;;) {
-    const Result<Json> status = StatusOf(task, deadline.Sooner(kAnswerLimit), far);
+    const Result<Json> status = StatusOf(task, deadline.Sooner(kPlaceLimit), far);
     if (status.ok()) {
       JobView view;
       PASSEL_RETURN_IF_ERROR(ReadJson("a status", *status, &view));
@@ -85,7 +85,7 @@ Result<PlacesView> PlacesOf(const Task& task, Deadline deadline, std::optional<F
 Result<std::optional<int>> Hold(const std::vector<int>& free, const std::optional<FarJob>& far,
                                 Task* task) {
   if (far && !free.empty()) {
-    Result<FarPlace> place = ReserveFarPlace(*far, free, Deadline::After(kAnswerLimit));
+    Result<FarPlace> place = ReserveFarPlace(*far, free, Deadline::After(kPlaceLimit));
     if (place.status().code() == Code::kResourceExhausted) return std::optional<int>();
     PASSEL_RETURN_IF_ERROR(place.status());
     task->far_place = std::move(place->holds);
