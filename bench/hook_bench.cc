@@ -70,11 +70,7 @@ Status StepsWith(const HookVector& hooks, ParameterStore* alive, HookContext& co
 Status BenchHooks(benchmark::State& state, Suite& suite, std::string_view which, Row& row) {
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, suite.DataDir());
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(dir));
-  TrainingJob job;
-  job.data = &*data;
-  job.workers = 1;
-  job.cores = suite.usable_cores();
-  job.seconds = suite.settings().RunSeconds();
+  const TrainingJob job = JobOf(suite, *data, 1);
   StorePlan plan;
   PASSEL_ASSIGN_OR_RETURN(plan.optimizer, ParseOptimizer("adam"));
   // Any store does: nothing is pushed.

@@ -52,11 +52,7 @@ Status BenchRanges(benchmark::State& state, Suite& suite, Row& row) {
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, suite.DataDir());
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(dir));
   const bool smoke = suite.settings().smoke;
-  TrainingJob job;
-  job.data = &*data;
-  job.workers = 1;
-  job.cores = suite.usable_cores();
-  job.seconds = suite.settings().RunSeconds();
+  const TrainingJob job = JobOf(suite, *data, 1);
   const int steps = smoke ? 1000 : 2'000'000;
   std::vector<double> measured, limit;
   for (auto _ : state) {

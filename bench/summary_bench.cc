@@ -74,11 +74,7 @@ Status BenchSummaries(benchmark::State& state, Suite& suite, std::int64_t every_
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, suite.DataDir());
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(dir));
   const bool smoke = suite.settings().smoke;
-  TrainingJob job;
-  job.data = &*data;
-  job.workers = 1;
-  job.cores = suite.usable_cores();
-  job.seconds = suite.settings().RunSeconds();
+  const TrainingJob job = JobOf(suite, *data, 1);
   const std::int64_t turns = smoke ? 5 : 100;
   const std::int64_t turn = every_steps > 0 ? every_steps : 100'000;
   std::vector<double> measured, limit;

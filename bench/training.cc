@@ -200,6 +200,15 @@ std::string_view TrainingSharingName(const TrainingSharing& sharing) {
   return sharing ? lab::SharingName(*sharing) : "private";
 }
 
+TrainingJob JobOf(const Suite& suite, const Dataset& data, int workers) {
+  TrainingJob job;
+  job.data = &data;
+  job.workers = workers;
+  job.cores = suite.usable_cores();
+  job.seconds = suite.settings().RunSeconds();
+  return job;
+}
+
 Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& sharing) {
   ModelConfig config = DefaultModelConfig(ModelKind::kMlp);
   config.hidden = {job.hidden};

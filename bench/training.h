@@ -12,6 +12,7 @@
 #include "base/histogram.h"
 #include "base/status.h"
 #include "bench/stores.h"
+#include "bench/suite.h"
 #include "data/dataset.h"
 #include "lab/cell.h"
 #include "store/mode.h"
@@ -34,6 +35,9 @@ struct TrainingJob {
   /// Runs in a process of its own, on any core, from the end of the warm-up on; empty: none does.
   std::function<Status()> beside = {};
 };
+
+/// By the settings of the suite.
+TrainingJob JobOf(const Suite& suite, const Dataset& data, int workers);
 
 struct TrainingRun {
   double steps_per_second = 0;  ///< local steps of all workers, after a warm-up

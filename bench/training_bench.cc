@@ -148,11 +148,7 @@ Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& con
                      lab::Sharing sharing, int workers, Row& row) {
   PASSEL_RETURN_IF_ERROR(Load(suite, &context));
   PASSEL_RETURN_IF_ERROR(MeasureLines(suite, false, &context));
-  TrainingJob job;
-  job.data = &**context.data;
-  job.workers = workers;
-  job.cores = suite.usable_cores();
-  job.seconds = suite.settings().RunSeconds();
+  const TrainingJob job = JobOf(suite, **context.data, workers);
   std::vector<double> measured, limit, push, push_alone, compute, compute_alone, wait, accuracy;
   std::vector<double> overlapped, slowest, step, step_alone;
   int diverged = 0;

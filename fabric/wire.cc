@@ -13,7 +13,6 @@ constexpr std::uint8_t kRequestMark = 'q';
 constexpr std::uint8_t kAnswerMark = 'a';
 constexpr std::size_t kMaxTextBytes = 1000;
 constexpr std::size_t kMaxNameBytes = 63;
-constexpr std::uint64_t kMaxListed = 1 << 16;
 
 constexpr KindInfo kKinds[] = {
     {"hello", true, false, kHelloPart},

@@ -47,7 +47,7 @@ Status JoinAnswered(BulkPipe& pipe, const TaskFacts& mine, const TaskFacts& thei
 }
 
 LinkedPipe::LinkedPipe(std::unique_ptr<BulkPipe> pipe, std::shared_ptr<Channel> link)
-    : pipe_(std::move(pipe)), link_(std::move(link)) {
+    : PipeOver(std::move(pipe)), link_(std::move(link)) {
   watch_ = std::thread([this] {
     Status end;
     while (end.ok() || end.code() == Code::kDeadlineExceeded) {

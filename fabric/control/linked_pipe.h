@@ -11,6 +11,7 @@
 #include "fabric/bulk_network.h"
 #include "fabric/control/channel.h"
 #include "fabric/control/task_facts.h"
+#include "fabric/pipe_over.h"
 
 namespace passel::fabric {
 
@@ -24,27 +25,13 @@ Result<std::unique_ptr<BulkPipe>> AnswerBulkPipe(BulkNetwork& network, int fd,
 /// The end that asked, when it has its answer.
 Status JoinAnswered(BulkPipe& pipe, const TaskFacts& mine, const TaskFacts& theirs);
 
-class LinkedPipe final : public Pipe {
+class LinkedPipe final : public PipeOver<Pipe, BulkPipe> {
  public:
   /// REQUIRES: the pipe has joined.
   LinkedPipe(std::unique_ptr<BulkPipe> pipe, std::shared_ptr<Channel> link);
   ~LinkedPipe() override;
 
-  std::chrono::nanoseconds stall_limit() const override { return pipe_->stall_limit(); }
-  Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) override {
-    return pipe_->Send(header, bulk);
-  }
-  Result<Arrival> Receive(Deadline deadline) override { return pipe_->Receive(deadline); }
-  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
-    return pipe_->ReadSome(into, deadline);
-  }
-  using Pipe::ReadBulk;
-  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
-    return pipe_->ReadBulk(into, go_on);
-  }
-
  private:
-  const std::unique_ptr<BulkPipe> pipe_;
   const std::shared_ptr<Channel> link_;
   std::thread watch_;
 };

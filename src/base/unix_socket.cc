@@ -10,6 +10,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/tcp_socket.h"
+
 namespace passel {
 namespace {
 
@@ -27,17 +29,6 @@ Result<socklen_t> MakeAddress(const std::string& name, sockaddr_un* address) {
 
 FileDescriptor NewSocket() {
   return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
-// Waits until `fd` is ready for `events`; false at the deadline.
-bool WaitReady(int fd, short events, Deadline deadline) {
-  for (;;) {
-    pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, deadline.PollTimeoutMs());
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return true;  // let the call itself report it
-    if (deadline.Expired()) return false;
-  }
 }
 
 Status PeerGone() { return Unavailable("the other end of the socket is gone"); }
@@ -113,7 +104,7 @@ Status SendMessage(int fd, std::span<const std::uint8_t> bytes, std::span<const 
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return PeerGone();
     if (errno != EAGAIN) return ErrnoStatus(errno, "cannot send a message");
-    if (!WaitReady(fd, POLLOUT, deadline)) {
+    if (!AwaitReady(fd, POLLOUT, deadline)) {
       return DeadlineExceeded("the other end of the socket does not read");
     }
   }
@@ -154,7 +145,7 @@ Result<Message> ReceiveMessage(int fd, Deadline deadline) {
     if (errno == EINTR) continue;
     if (errno == ECONNRESET || errno == ENOTCONN) return PeerGone();
     if (errno != EAGAIN) return ErrnoStatus(errno, "cannot receive a message");
-    if (!WaitReady(fd, POLLIN, deadline)) return DeadlineExceeded("no message came");
+    if (!AwaitReady(fd, POLLIN, deadline)) return DeadlineExceeded("no message came");
   }
 }
 

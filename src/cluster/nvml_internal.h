@@ -13,7 +13,6 @@ using Return = int;
 
 inline constexpr Return kSuccess = 0;
 inline constexpr Return kNotSupported = 3;
-inline constexpr Return kNoPermission = 4;
 inline constexpr Return kDriverNotLoaded = 9;
 
 inline constexpr unsigned kTextBytes = 96;  // the longest of names, versions and UUIDs

@@ -42,6 +42,12 @@ bool IsCheckpointFile(std::string_view file) {
   return file == kIndexFile || file == kBestFile || ParsePartName(file);
 }
 
+std::pair<std::string, std::string> FolderAndName(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {".", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
 std::string InFolder(const std::string& folder, std::string_view name) {
   return fmt::format("{}{}{}", folder, folder.ends_with('/') ? "" : "/", name);
 }

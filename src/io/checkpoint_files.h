@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -35,6 +36,8 @@ bool IsCheckpointFile(std::string_view file);
 
 /// "folder/name".
 std::string InFolder(const std::string& folder, std::string_view name);
+/// Of "folder/name"; {".", path} where there is no folder.
+std::pair<std::string, std::string> FolderAndName(const std::string& path);
 
 /// The names of everything in it. Errors: those of the system.
 Result<std::vector<std::string>> FilesIn(const std::string& folder);

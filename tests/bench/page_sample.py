@@ -4,6 +4,8 @@ to.
 The numbers are round so that tests can know what must come of them; nothing was measured.
 """
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -15,7 +17,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 REPORT = os.path.join(ROOT, "bench", "page", "report.py")
 sys.path.insert(0, os.path.join(ROOT, "bench", "page"))
 sys.dont_write_bytecode = True
-import results as files  # noqa: E402  (the path is set above)
+import report  # noqa: E402  (the path is set above)
+import results as files  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 BARE = {"format": files.RESULTS_FORMAT, "rows": []}
@@ -121,7 +124,15 @@ class InAFolder(unittest.TestCase):
         return files.read_peers(self.write("peers.json", content))
 
     def report(self, *arguments):
-        """(exit code, standard output, standard error) of the program."""
+        """(exit code, standard output, standard error) of the program, which is run in this process:
+        matplotlib takes half a second to start."""
+        out, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            code = report.run(arguments)
+        return code, out.getvalue(), errors.getvalue()
+
+    def program(self, *arguments):
+        """The same in a process of its own."""
         done = subprocess.run([sys.executable, "-B", REPORT, *arguments], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout, done.stderr

@@ -2,6 +2,7 @@
 """Tests of bench/page: what is refused, what is missing, what is said and drawn, and what is filled
 in. Without matplotlib the tests of drawings are skipped."""
 
+import contextlib
 import json
 import math
 import os
@@ -49,17 +50,18 @@ class Refusals(InAFolder):
             self.refuse(pattern, bad)
 
     def test_a_page_that_cannot_be_written_is_said(self):
-        code, _, errors = self.report("--results", self.write("good.json", BARE), "--out",
-                                      os.path.join(self.folder, "no", "such.html"))
+        code, _, errors = self.program("--results", self.write("good.json", BARE), "--out",
+                                       os.path.join(self.folder, "no", "such.html"))
         self.assertEqual(code, 1)
         self.assertRegex(errors, "such.html.* cannot be written: No such file")
 
 
 def render(results, peers, drawn=False):
     """The page, with empty drawings unless `drawn`: they take their time."""
-    empty = '<svg xmlns="http://www.w3.org/2000/svg"/>'
-    with unittest.mock.patch.object(plots, "_svg",
-                                    plots._svg if drawn else lambda figure, title: empty):
+    with contextlib.ExitStack() as stack:
+        for kind in () if drawn else ("lines", "bars", "shades"):
+            stack.enter_context(unittest.mock.patch.object(
+                plots, kind, lambda *_, **__: '<svg xmlns="http://www.w3.org/2000/svg"/>'))
         return report.render(results, peers)
 
 

@@ -16,8 +16,8 @@ namespace {
 
 class TcpConnectors {
  public:
-  TcpConnectors(bool ipv6, TcpRoute route, std::shared_ptr<fabric::BulkNetwork> bulk)
-      : two_(TwoHosts::Get()), ipv6_(ipv6), route_(std::move(route)), bulk_(std::move(bulk)) {
+  explicit TcpConnectors(const TcpWay& way)
+      : two_(way.one_host ? nullptr : TwoHosts::Get()), way_(way) {
     Result<JobToken> token = JobToken::ReadOrCreate(token_path_);
     PASSEL_CHECK(token.ok(), token.status().message().c_str());
     token_ = *token;
@@ -26,7 +26,9 @@ class TcpConnectors {
   std::vector<std::string> Arguments() const {
     std::vector<std::string> arguments = {"tcp", Host(), token_path_,
                                           two_ != nullptr ? two_->other_host() : ""};
-    if (bulk_ != nullptr) arguments.push_back(bulk_->name());
+    if (way_.bulk != nullptr) {  // its provider, without what shm says of the memory
+      arguments.push_back(way_.bulk->name().substr(0, way_.bulk->name().find(' ')));
+    }
     return arguments;
   }
 
@@ -43,12 +45,12 @@ class TcpConnectors {
       if (!made) {
         fabric::ControlOptions options;
         options.address = {Host(), port};
-        if (route_) {
+        if (way_.route) {
           options.address.host = "through what stands between";
           options.resolver = [this](const HostPort& there) -> Result<std::vector<TcpAddress>> {
             PASSEL_ASSIGN_OR_RETURN(const TcpAddress ps,
                                     TcpAddress::FromNumbers(Host(), there.port));
-            return std::vector<TcpAddress>{route_(ps)};
+            return std::vector<TcpAddress>{way_.route(ps)};
           };
         }
         options.peer_index = shard;
@@ -56,8 +58,8 @@ class TcpConnectors {
         options.me.job_id = "fabric";
         options.me.index = worker;
         options.me.wire = fabric::kProtocolVersion;
-        options.bulk = bulk_;
-        if (bulk_ != nullptr) options.me.provider = bulk_->name();
+        options.bulk = way_.bulk;
+        if (way_.bulk != nullptr) options.me.provider = way_.bulk->name();
         made = fabric::MakeTcpConnector(options);
       }
       connector = made;
@@ -67,14 +69,12 @@ class TcpConnectors {
 
  private:
   std::string Host() const {
-    if (two_ == nullptr) return ipv6_ ? "::1" : "127.0.0.1";
-    return ipv6_ ? TwoHosts::kThere6 : TwoHosts::kThere;
+    if (two_ == nullptr) return way_.ipv6 ? "::1" : "127.0.0.1";
+    return way_.ipv6 ? TwoHosts::kThere6 : TwoHosts::kThere;
   }
 
   TwoHosts* const two_;
-  const bool ipv6_;
-  const TcpRoute route_;
-  const std::shared_ptr<fabric::BulkNetwork> bulk_;
+  const TcpWay way_;
   test::TempDir dir_;
   const std::string token_path_ = dir_.path() + "/token";
   JobToken token_;
@@ -84,9 +84,8 @@ class TcpConnectors {
 
 }  // namespace
 
-std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6, const TcpRoute& route,
-                                              const std::shared_ptr<fabric::BulkNetwork>& bulk) {
-  const auto connectors = std::make_shared<TcpConnectors>(ipv6, route, bulk);
+std::shared_ptr<const Carrier> MakeTcpCarrier(const TcpWay& way) {
+  const auto connectors = std::make_shared<TcpConnectors>(way);
   const auto carrier = std::make_shared<Carrier>();
   carrier->arguments = connectors->Arguments();
   carrier->connect = [connectors](int shard, int worker, const std::vector<std::uint8_t>& told,

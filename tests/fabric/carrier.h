@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "base/file_descriptor.h"
 #include "base/tcp_socket.h"
 #include "fabric/bulk_network.h"
 #include "fabric/pipe.h"
@@ -24,18 +23,18 @@ struct Carrier {
   std::function<Result<std::unique_ptr<fabric::Pipe>>(
       int shard, int worker, const std::vector<std::uint8_t>& told, Deadline deadline)>
       connect;
-  /// Instead: a pipe whose ends meet over that socket.
-  std::function<Result<std::unique_ptr<fabric::Pipe>>(FileDescriptor socket)> meet;
 };
 
 /// None: a pair of Unix sockets for each pipe.
 std::shared_ptr<const Carrier> CarrierOfTests();
-/// Where to connect to, for a ps that listens there: what stands between.
-using TcpRoute = std::function<TcpAddress(const TcpAddress& ps)>;
-/// The ps on the other of two hosts, or at least at the other end of TCP. With `bulk` messages go
-/// by that network; fabric_ps must know one of the same name.
-std::shared_ptr<const Carrier> MakeTcpCarrier(
-    bool ipv6 = false, const TcpRoute& route = {},
-    const std::shared_ptr<fabric::BulkNetwork>& bulk = nullptr);
+struct TcpWay {
+  bool one_host = false;  ///< the ps on the other of two hosts, where these can be made
+  bool ipv6 = false;
+  /// Where to connect to, for a ps that listens there: what stands between.
+  std::function<TcpAddress(const TcpAddress& ps)> route = {};
+  /// What messages go by; fabric_ps must know its provider. Null: their own connection.
+  std::shared_ptr<fabric::BulkNetwork> bulk = {};
+};
+std::shared_ptr<const Carrier> MakeTcpCarrier(const TcpWay& way = {});
 
 }  // namespace passel::testing

@@ -1,7 +1,8 @@
 // The conformance suite over libfabric: every ps in a process of its own. Built twice: all modes
 // are in the slow suite.
 
-#include "fabric/linked_pipe.h"
+#include "fabric/libfabric/fabric_network.h"
+#include "fabric/provider_defaults.h"
 #include "fabric/remote_ps.h"
 #include "store_conformance.h"
 #include "support/sanitized.h"
@@ -10,12 +11,11 @@ namespace passel::testing {
 namespace {
 
 std::shared_ptr<const Carrier> CarrierOver(const std::string& provider) {
-  const auto carrier = std::make_shared<Carrier>();
-  carrier->arguments = {provider};
-  carrier->meet = [provider](FileDescriptor socket) {
-    return MeetOver(std::move(socket), provider, /*asks=*/true);
-  };
-  return carrier;
+  fabric::BulkOptions options;
+  options.provider = provider;
+  Result<std::unique_ptr<fabric::FabricNetwork>> network = fabric::FabricNetwork::Open(options);
+  PASSEL_CHECK(network.ok(), network.status().message().c_str());
+  return MakeTcpCarrier({.one_host = true, .bulk = std::move(*network)});
 }
 
 StoreCase Over(const std::string& name, const std::string& provider, int shards) {

@@ -13,12 +13,11 @@
 #include <vector>
 
 #include "fabric/libfabric/fabric_pipe.h"
+#include "fabric/provider_defaults.h"
 
 namespace passel::testing {
 
 inline constexpr auto kSoon = std::chrono::seconds(10);  // never waited for in a good run
-
-inline const bool kProvidersAreSet = (fabric::SetProviderDefaults(), true);
 
 struct Carrier {
   std::string name;

@@ -3,9 +3,8 @@
 // makes one; says that it is there by sending the arena's descriptor; serves the sockets that it is
 // sent until the control socket is closed.
 //
-// libfabric_ps is the same with [PROVIDER] behind ARENA_FD: the ends of a pipe over it meet over
-// such a socket; or behind HOST: they meet by TCP. It is apart since libfabric takes its time to be
-// loaded.
+// libfabric_ps is the same with PROVIDER behind HOST, for the messages. It is apart since libfabric
+// takes its time to be loaded.
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +13,7 @@
 #include "base/unix_socket.h"
 #if defined(PASSEL_TEST_LIBFABRIC)
 #include "fabric/libfabric/fabric_network.h"
-#include "fabric/linked_pipe.h"
+#include "fabric/provider_defaults.h"
 #endif
 #include "fabric/server.h"
 #include "fabric/socket_pipe.h"
@@ -64,14 +63,7 @@ Status ServeAll(int count, char** arguments) {
     if (message.status().code() == Code::kUnavailable) return {};  // the test has ended
     if (!message.ok()) return message.status();
     for (FileDescriptor& socket : message->fds) {
-#if defined(PASSEL_TEST_LIBFABRIC)
-      Result<std::unique_ptr<fabric::Pipe>> pipe =
-          MeetOver(std::move(socket), arguments[6], /*asks=*/false);
-      if (pipe.ok()) server.Serve(std::move(*pipe));
-      if (!pipe.ok()) std::fprintf(stderr, "fabric_ps: %s\n", pipe.status().message().c_str());
-#else
       server.Serve(std::make_unique<SocketPipe>(std::move(socket)));
-#endif
     }
   }
 }
@@ -81,7 +73,7 @@ Status ServeAll(int count, char** arguments) {
 
 int main(int argc, char** argv) {
 #if defined(PASSEL_TEST_LIBFABRIC)
-  if (argc != 7 && argc != 11) return 2;
+  if (argc != 11) return 2;
 #else
   if (argc != 6 && argc != 10) return 2;
 #endif

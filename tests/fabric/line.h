@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "fabric/pipe.h"
+#include "fabric/pipe_over.h"
 #include "fabric/wire.h"
 
 namespace passel::testing {
@@ -22,11 +22,10 @@ struct Line {
   std::atomic<fabric::Kind> deaf_at{};
 };
 
-class LinePipe final : public fabric::Pipe {
+class LinePipe final : public fabric::PipeOver<> {
  public:
-  LinePipe(std::unique_ptr<fabric::Pipe> pipe, Line& line) : pipe_(std::move(pipe)), line_(line) {}
-
-  std::chrono::nanoseconds stall_limit() const override { return pipe_->stall_limit(); }
+  LinePipe(std::unique_ptr<fabric::Pipe> pipe, Line& line)
+      : PipeOver(std::move(pipe)), line_(line) {}
 
   Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) override {
     if (line_.state == Line::kDown) return Unavailable("the line is down");
@@ -45,17 +44,9 @@ class LinePipe final : public fabric::Pipe {
       if (deadline.Expired()) return DeadlineExceeded("nothing came");
     }
   }
-  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
-    return pipe_->ReadSome(into, deadline);
-  }
-  using Pipe::ReadBulk;
-  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
-    return pipe_->ReadBulk(into, go_on);
-  }
 
  private:
   static constexpr std::chrono::milliseconds kLook{2};
-  const std::unique_ptr<fabric::Pipe> pipe_;
   Line& line_;
 };
 

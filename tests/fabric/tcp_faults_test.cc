@@ -16,7 +16,9 @@
 
 #include "base/random.h"
 #if defined(PASSEL_TEST_LIBFABRIC)
-#include "fabric/linked_pipe.h"
+#include "fabric/libfabric/fabric_pipe.h"
+#include "fabric/pipe_over.h"
+#include "fabric/provider_defaults.h"
 #include "support/two_hosts.h"
 #endif
 #include "fabric/remote_ps.h"
@@ -78,11 +80,12 @@ class BadNetwork {
 constexpr const char* kProvider = "tcp;ofi_rxm";
 
 // A pipe over libfabric that reaches the other end through a proxy.
-class PipeThrough final : public fabric::BulkPipe {
+class PipeThrough final : public fabric::PipeOver<fabric::BulkPipe, fabric::FabricPipe> {
  public:
   PipeThrough(std::unique_ptr<fabric::FabricPipe> pipe, std::shared_ptr<BadNetwork> network)
-      : network_(std::move(network)), pipe_(std::move(pipe)) {}
+      : PipeOver(std::move(pipe)), network_(std::move(network)) {}
   ~PipeThrough() override {
+    pipe_.reset();
     if (proxy_ != nullptr) network_->passed += proxy_->connections();
   }
 
@@ -95,23 +98,10 @@ class PipeThrough final : public fabric::BulkPipe {
     return pipe_->Join(through, tags);
   }
   void Close(const Status& why) override { pipe_->Close(why); }
-  std::chrono::nanoseconds stall_limit() const override { return pipe_->stall_limit(); }
-  Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) override {
-    return pipe_->Send(header, bulk);
-  }
-  Result<fabric::Arrival> Receive(Deadline deadline) override { return pipe_->Receive(deadline); }
-  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
-    return pipe_->ReadSome(into, deadline);
-  }
-  using Pipe::ReadBulk;
-  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
-    return pipe_->ReadBulk(into, go_on);
-  }
 
  private:
   const std::shared_ptr<BadNetwork> network_;
   std::shared_ptr<TcpFaultProxy> proxy_;
-  const std::unique_ptr<fabric::FabricPipe> pipe_;
 };
 
 class BadFabric final : public fabric::BulkNetwork {
@@ -187,8 +177,9 @@ TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
                                               : static_cast<std::uint64_t>(MonotonicNs());
   SCOPED_TRACE("PASSEL_TEST_SEED=" + std::to_string(seed));
   const auto network = std::make_shared<BadNetwork>();
-  const auto carrier = MakeTcpCarrier(
-      false, [network](const TcpAddress& ps) { return network->Before(ps); }, MessagesBy(network));
+  const auto carrier =
+      MakeTcpCarrier({.route = [network](const TcpAddress& ps) { return network->Before(ps); },
+                      .bulk = MessagesBy(network)});
   StorePlan plan = TestPlan(GetParam(), 1, kWorkers, Sgd(1.0));
   if (GetParam() == Mode::kReplicas) plan.mode.number = 1;  // nobody waits for the other
   RemoteHost host(plan, {}, seed, "", std::chrono::seconds(60), carrier);

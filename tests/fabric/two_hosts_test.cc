@@ -53,7 +53,7 @@ TEST_F(TwoHostsTest, TrainOverTheCableAloneWithoutSharedMemory) {
   for (const Mode mode : kAllModes) {
     SCOPED_TRACE(ModeName(mode));
     RemoteHost host(TestPlan(mode, 1, 1, Sgd(1.0)), {}, 0, "", std::chrono::seconds(5),
-                    MakeTcpCarrier(mode == Mode::kLocked));
+                    MakeTcpCarrier({.ipv6 = mode == Mode::kLocked}));
     const std::string ps = std::to_string(host.ps(0).pid());
     EXPECT_NE(NetworkOf("thread-self"), NetworkOf(ps));
     auto store = OpenOn(host, 0);

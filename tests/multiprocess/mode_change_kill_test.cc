@@ -30,6 +30,18 @@ bool AwaitSteps(const EngineJob& job, std::int64_t more) {
   return Await(kPatience, [&] { return job.global_step() >= target; });
 }
 
+// The first one that has ended; -1: none.
+int AwaitDeath(std::vector<Child>& workers) {
+  int dead = -1;
+  (void)Await(kPatience, [&] {
+    for (int k = 0; k < kWorkers && dead < 0; ++k) {
+      if (workers[static_cast<std::size_t>(k)].WaitEnded(milliseconds(0))) dead = k;
+    }
+    return dead >= 0;
+  });
+  return dead;
+}
+
 class ModeChangeFailpoint
     : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {};
 
@@ -46,13 +58,8 @@ TEST_P(ModeChangeFailpoint, WhoeverDiesThereTheOthersGoOnInTheNewModeAndItsNextL
     ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
     const Result<std::uint32_t> number = WishForMode(job.memory(0), Setting(to));
     ASSERT_TRUE(number.ok());
-    int dead = -1;
-    ASSERT_TRUE(Await(kPatience, [&] {
-      for (int k = 0; k < kWorkers && dead < 0; ++k) {
-        if (workers[static_cast<std::size_t>(k)].WaitEnded(milliseconds(0))) dead = k;
-      }
-      return dead >= 0;
-    })) << "nobody passed the place";
+    const int dead = AwaitDeath(workers);
+    ASSERT_GE(dead, 0) << "nobody passed the place";
     Child& victim = workers[static_cast<std::size_t>(dead)];
     EXPECT_EQ(victim.code(), -SIGKILL);
     ASSERT_TRUE(AwaitMode(job, *number));
@@ -197,13 +204,8 @@ TEST_P(MeetingFailpoint, WhoeverDiesThereTheOthersMeetAndGoOn) {
     EXPECT_EQ(job.global_step(), *step);
     EXPECT_TRUE(meeting->End().ok());
     ASSERT_TRUE(AwaitMode(job, 1));
-    int dead = -1;
-    ASSERT_TRUE(Await(kPatience, [&] {
-      for (int k = 0; k < kWorkers && dead < 0; ++k) {
-        if (workers[static_cast<std::size_t>(k)].WaitEnded(milliseconds(0))) dead = k;
-      }
-      return dead >= 0;
-    })) << "nobody passed the place";
+    const int dead = AwaitDeath(workers);
+    ASSERT_GE(dead, 0) << "nobody passed the place";
     ASSERT_TRUE(AwaitSteps(job, 20)) << "without it";
     Child& victim = workers[static_cast<std::size_t>(dead)];
     const std::uint64_t acked = job.board().acked[dead].load();
