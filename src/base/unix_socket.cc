@@ -10,6 +10,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/wait_check.h"
+
 namespace passel {
 namespace {
 
@@ -33,10 +35,12 @@ FileDescriptor NewSocket() {
 bool WaitReady(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, deadline.PollTimeoutMs());
+    const int ready = ::poll(&entry, 1,
+                             WaitsAreChecked() ? deadline.PollTimeoutMs(kWaitCheckPause.count())
+                                               : deadline.PollTimeoutMs());
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return true;  // let the call itself report it
-    if (deadline.Expired()) return false;
+    if (deadline.Expired() || WaitIsOver()) return false;
   }
 }
 

@@ -163,6 +163,14 @@ PASSEL_API int32_t passel_abi_version(void);
  * Valid until the next call of this thread. Never NULL. */
 PASSEL_API const char* passel_error(void);
 
+/* From now on the waits of this thread, in whatever function, ask is_over(argument) on this thread,
+ * ten times a second at most: once it returns other than 0 the wait ends as at its timeout, also
+ * where a function has none; passel_leave() gives up the last checkpoint then. For languages whose
+ * handlers of signals run between their own instructions. It may call what is for any thread, and
+ * no other function of a job. NULL: they ask nobody, as at first. Costs nanoseconds. */
+typedef int32_t (*passel_check)(void* argument);
+PASSEL_API void passel_check_waits(passel_check is_over, void* argument);
+
 /* Joins the job, as the worker that the settings name. Waits for the ps, and unless this is the
  * chief (worker 0) for the chief's passel_open(). The first of all workers decides nothing: who
  * describes other variables, another mode or another optimizer than the chief is refused, and the

@@ -14,6 +14,7 @@
 #include "base/file_descriptor.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "base/wait_check.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
@@ -150,7 +151,7 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
     do {
       answer = ReceiveErrand(*ps.errands, most, deadline.Sooner(kLookForStop));
     } while (answer.status().code() == Code::kDeadlineExceeded && !Stopped() &&
-             !deadline.Expired());
+             !deadline.Expired() && !WaitIsOver());
   }
   if (!answer.ok() && Stopped()) return JobStopped();
   if (!answer.ok()) {
@@ -159,6 +160,13 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
   }
   PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
   return answer;
+}
+
+Result<Errand> RemoteJob::AskLead(const Json& question) {
+  for (Patience patience(Deadline::After(options_.ps_wait));;) {
+    Result<Errand> answer = Ask(0, question, {}, Deadline::After(kAnswerLimit));
+    if (!IsMissing(answer.status().code()) || !patience.Again(kLookPause)) return answer;
+  }
 }
 
 Status RemoteJob::TellData(const std::string& json) {

@@ -188,7 +188,7 @@ nb::dict Job::Pull(int how) {
   CheckIn();
   const bool copy = how == PASSEL_PULL_COPY || (how == PASSEL_PULL_AUTO && !RoundsNow());
   // The copy is made here, into memory that outlives the job.
-  Check(passel_pull(job_, PASSEL_PULL_VIEW));
+  WithoutGil([&] { return passel_pull(job_, PASSEL_PULL_VIEW); });
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     const float* values = nullptr;
     Check(passel_values(job_, i, &values, nullptr));
@@ -226,9 +226,15 @@ void Job::Push(double timeout) {
       if (shown.memory->IsAlias()) continue;
       std::memcpy(arrays_[i].lent, shown.memory->floats(), variables_[i].elements * sizeof(float));
     }
-    return passel_push(job_, timeout);
+    const passel_status status = passel_push(job_, timeout);
+    // What is no push leaves the gradient as it is.
+    if (status != PASSEL_INVALID_ARGUMENT && status != PASSEL_FAILED_PRECONDITION &&
+        status != PASSEL_DIVERGED) {
+      gradients_lent_ = false;
+    }
+    pushed_ = pushed_ || status == PASSEL_OK;
+    return status;
   });
-  gradients_lent_ = false;
 }
 
 std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
@@ -236,7 +242,11 @@ std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
   CheckIn();
   passel_outcome outcome{};
   outcome.struct_size = sizeof outcome;
-  Sliced(timeout, [&](double slice) { return passel_wait(job_, slice, &outcome); });
+  Sliced(timeout, [&](double slice) {
+    const passel_status status = passel_wait(job_, slice, &outcome);
+    pushed_ = pushed_ && status == PASSEL_DEADLINE_EXCEEDED;
+    return status;
+  });
   return {outcome.applied != 0, outcome.gradients, outcome.global_step, outcome.staleness};
 }
 
@@ -251,7 +261,7 @@ void Job::Sample(std::int64_t examples, std::int64_t batch_size, std::int64_t ep
   sampling.epochs = epochs;
   sampling.seed = seed;
   sampling.in_order = in_order ? 1 : 0;
-  Check(passel_sample(job_, &sampling));
+  WithoutGil([&] { return passel_sample(job_, &sampling); });
 }
 
 std::tuple<nb::bytes, std::int64_t> Job::NextBatch() {
@@ -259,14 +269,14 @@ std::tuple<nb::bytes, std::int64_t> Job::NextBatch() {
   CheckIn();
   passel_batch batch{};
   batch.struct_size = sizeof batch;
-  Check(passel_next_batch(job_, &batch));
+  WithoutGil([&] { return passel_next_batch(job_, &batch); });
   return {nb::bytes(batch.examples, batch.count * sizeof(std::int64_t)), batch.epoch};
 }
 
 void Job::SayAlive() {
   const Turn turn(busy_);
   CheckIn();
-  Check(passel_say_alive(job_));
+  WithoutGil([&] { return passel_say_alive(job_); });
 }
 
 void Job::Metric(const std::string& name, double value) {
@@ -323,7 +333,7 @@ void Job::CheckIn() const {
 
 void Job::Stop() {
   CheckIn();
-  Check(passel_stop(job_));
+  WithoutGil([&] { return passel_stop(job_); });
 }
 
 bool Job::Stopped() {

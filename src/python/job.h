@@ -51,6 +51,8 @@ class Job {
   void Stop();
   bool Stopped();
   std::int64_t GlobalStep();
+  /// A push has no outcome yet.
+  bool Pushed() const { return pushed_; }
   std::string Mode();
 
  private:
@@ -85,6 +87,7 @@ class Job {
   nanobind::dict values_, gradients_;
   bool gradients_lent_ = false;
   bool left_ = false;
+  bool pushed_ = false;
   const char* mode_ = nullptr;
   bool rounds_ = false;
 };
