@@ -29,7 +29,7 @@ namespace {
 
 // Until it is looked again whether a ps is here, or answers there.
 constexpr std::chrono::milliseconds kLookPause{100};
-constexpr std::chrono::seconds kConnectLimit{5};
+constexpr std::chrono::seconds kConnectLimit{5}, kCheckedConnectLimit{1};
 constexpr std::chrono::milliseconds kLookForStop{100};
 // Of a ps, for what it answers at once unless it makes an arena.
 constexpr std::chrono::seconds kAnswerLimit{15};
@@ -141,8 +141,9 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
   if (Stopped()) return JobStopped();
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
   if (ps.errands == nullptr) {
-    PASSEL_ASSIGN_OR_RETURN(
-        ps.errands, ps.line->MakePipe(fabric::Purpose::kErrand, deadline.Sooner(kConnectLimit)));
+    const std::chrono::nanoseconds limit = WaitsAreChecked() ? kCheckedConnectLimit : kConnectLimit;
+    PASSEL_ASSIGN_OR_RETURN(ps.errands,
+                            ps.line->MakePipe(fabric::Purpose::kErrand, deadline.Sooner(limit)));
   }
   Result<Errand> answer = Unavailable("");
   if (Status sent = SendErrand(*ps.errands, std::move(question), bytes); !sent.ok()) {

@@ -2,7 +2,8 @@
  *
  * usage: share EXAMPLES BATCH EPOCHS PAUSE_MS OUT [NAME=VALUE ...]
  * Writes "pid N" to standard output when it has its first batch. Writes to OUT how often it was
- * given each example, and then each value, which is how often its example was applied. */
+ * given each example, and then each value, which is how often its example was applied: let
+ * learning_rate be 0.1. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #include "capi/passel.h"
 
-enum { kMost = 1000 };
+enum { kMost = 1000, kPerRate = 10 };
 
 static void Check(passel_status status, const char* what) {
   if (status == PASSEL_OK) return;
@@ -60,7 +61,7 @@ int main(int argc, char** argv) {
     Check(passel_pull(job, PASSEL_PULL_AUTO), "passel_pull");
     Check(passel_gradient(job, 0, &gradient, NULL), "passel_gradient");
     memset(gradient, 0, sizeof *gradient * (size_t)all.examples);
-    for (size_t i = 0; i < batch.count; ++i) gradient[batch.examples[i]] = -1;
+    for (size_t i = 0; i < batch.count; ++i) gradient[batch.examples[i]] = -kPerRate;
     for (size_t i = 0; i < batch.count; ++i) ++given[batch.examples[i]];
     Check(passel_push(job, 60), "passel_push");
     Check(passel_wait(job, 60, NULL), "passel_wait");

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,8 @@ namespace passel::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 
 // ps/0 and worker/0 here, worker/1 there.
@@ -150,6 +153,52 @@ TEST_F(SeveralHostsProgramTest, WhoDiesComesBackAndOneCommandEndsTheJob) {
   job.there().Signal(SIGINT);
   job.ExpectEnd(0, 130);
   EXPECT_THAT(job.here().Err(), HasSubstr("the job was stopped on request"));
+}
+
+// How often each example was given, summed over both workers, and how often it was applied.
+struct Shares {
+  std::vector<int> given, applied;
+};
+constexpr int kExamples = 300;
+
+Shares ReadShares(const std::string& path) {
+  Shares shares{std::vector<int>(kExamples), std::vector<int>(kExamples)};
+  for (const char* rank : {"0", "1"}) {
+    std::istringstream text(ReadText(path + rank));
+    int number = -1;
+    for (int i = 0; i < kExamples && text >> number; ++i) shares.given[i] += number;
+    for (int i = 0; i < kExamples && text >> number; ++i) {
+      shares.applied[i] = std::max(shares.applied[i], number);
+    }
+    EXPECT_GE(number, 0) << "worker/" << rank << " has written nothing";
+  }
+  return shares;
+}
+
+// Batches of 2, two epochs.
+std::string Share(int pause_ms, const std::string& out) {
+  return fmt::format("exec {} {} 2 2 {} {}$RANK", PASSEL_SHARE, kExamples, pause_ms, out);
+}
+
+TEST_F(SeveralHostsProgramTest, TheySharedAnEpochAndADeathTakesNoExampleAlong) {
+  ProgramOnHosts job(*hosts_);
+  const std::vector<std::string> flags = {"--mode=locked"};
+  job.Start(flags, Share(1, job.File("once")));
+  job.ExpectEnd(0, 0);
+  const Shares once = ReadShares(job.File("once"));
+  EXPECT_THAT(once.given, Each(2));
+  EXPECT_THAT(once.applied, Each(2));
+  EXPECT_THAT(job.here().Out(), HasSubstr("worker/0: pid "));
+  EXPECT_THAT(job.there().Out(), HasSubstr("worker/1: pid "));  // both took some
+
+  job.Start(flags, Share(5, job.File("again")));
+  ASSERT_TRUE(job.there().WaitFor("worker/1: pid ")) << job.there().Err();
+  ASSERT_TRUE(job.sandbox().AwaitStep(20));
+  ASSERT_EQ(::kill(job.Worker(1), SIGKILL), 0);
+  job.ExpectEnd(0, 0);
+  EXPECT_THAT(job.there().Err(),
+              HasSubstr("worker/1 was killed by SIGKILL (9); starting it again"));
+  EXPECT_THAT(ReadShares(job.File("again")).applied, Each(Ge(2)));
 }
 
 TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodEndsTheWorkersOfTheOtherHost) {

@@ -50,14 +50,11 @@ def test_in_a_push_that_another_worker_holds_up(start, tmp_path):
         interrupted("push", job.step)
         fill(100)
         interrupted("another push", lambda: job.push(timeout=1000))
-        heard = []
-        signal.signal(signal.SIGINT, lambda *_: heard.append(1))
         fill(100)
-        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
-            job.step(timeout=2)
+            job.step(timeout=0.2)
         except passel.DeadlineExceeded as error:
-            print("heard", len(heard), error, flush=True)
+            print("too late:", error, flush=True)
         (pathlib.Path(sys.argv[1]) / "ended").touch()
         fill()  # what was given up is not applied
         job.step()
@@ -78,7 +75,7 @@ def test_in_a_push_that_another_worker_holds_up(start, tmp_path):
     running.end()
     for what in "push", "another push":
         assert f"worker/0: {what} interrupted soon" in running.out, running.out
-    assert "heard 1 " in running.out and "holds a block of the variables" in running.out, running.out
+    assert "too late: worker/1 holds a block of the variables" in running.out, running.out
     assert running.out.count("last [-7.0, -7.0, -7.0, -7.0, -7.0] 7") == 2, running.out
 
 
@@ -91,13 +88,14 @@ def test_in_a_round(start, tmp_path):
         job.step()
     else:
         fill()
-        interrupted("step", job.step)
+        job.push()
+        interrupted("wait", job.wait)
         interrupted("pull", job.pull)  # waits for the push that stands
         (pathlib.Path(sys.argv[1]) / "go").touch()
     print("values", job.pull()["w"].tolist(), job.global_step, flush=True)
     """
     running = start(text, tmp_path, run=["--workers=2"]).end()
-    for what in "step", "pull":
+    for what in "wait", "pull":
         assert f"worker/0: {what} interrupted soon" in running.out, running.out
     assert running.out.count("values [-1.0, -1.0] 1") == 2, running.out
 
