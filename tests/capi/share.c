@@ -1,7 +1,7 @@
 /* Takes its batches of epochs that the workers share, and counts in the values what was applied.
  *
- * usage: share EXAMPLES BATCH EPOCHS PAUSE_MS OUT [NAME=VALUE ...]
- * Writes "pid N" to standard output when it has its first batch. Writes to OUT how often it was
+ * usage: share EXAMPLES BATCH EPOCHS GATE OUT [NAME=VALUE ...]
+ * With its fifth batch it says "waits" and does so until there is a file GATE. Writes to OUT how often it was
  * given each example, and then each value, which is how often its example was applied: let
  * learning_rate be 0.1. */
 #include <stdio.h>
@@ -28,7 +28,6 @@ int main(int argc, char** argv) {
   all.examples = atol(argv[1]);
   all.batch_size = atol(argv[2]);
   all.epochs = atol(argv[3]);
-  const long pause_ns = 1000000 * atol(argv[4]);
   if (all.examples > kMost) return 2;
   passel_variable seen;
   memset(&seen, 0, sizeof seen);
@@ -49,14 +48,13 @@ int main(int argc, char** argv) {
   passel_batch batch;
   memset(&batch, 0, sizeof batch);
   batch.struct_size = sizeof batch;
-  int first = 1;
-  for (;; first = 0) {
+  for (int number = 1;; ++number) {
     Check(passel_next_batch(job, &batch), "passel_next_batch");
     if (batch.count == 0) break;
-    if (first) printf("pid %d\n", (int)getpid());
+    if (number == 5) puts("waits");
     fflush(stdout);
-    const struct timespec pause = {0, pause_ns};
-    nanosleep(&pause, NULL);
+    const struct timespec pause = {0, 10000000};
+    while (number == 5 && access(argv[4], F_OK) != 0) nanosleep(&pause, NULL);
     float* gradient = NULL;
     Check(passel_pull(job, PASSEL_PULL_AUTO), "passel_pull");
     Check(passel_gradient(job, 0, &gradient, NULL), "passel_gradient");

@@ -175,29 +175,31 @@ Shares ReadShares(const std::string& path) {
   return shares;
 }
 
-// Batches of 2, two epochs.
-std::string Share(int pause_ms, const std::string& out) {
-  return fmt::format("exec {} {} 2 2 {} {}$RANK", PASSEL_SHARE, kExamples, pause_ms, out);
+// Batches of 2, two epochs. Each waits with its fifth batch for a file, `out` with "go".
+std::string Share(const std::string& out) {
+  return fmt::format("exec {} {} 2 2 {}go {}$RANK", PASSEL_SHARE, kExamples, out, out);
 }
 
-TEST_F(SeveralHostsProgramTest, TheySharedAnEpochAndADeathTakesNoExampleAlong) {
+TEST_F(SeveralHostsProgramTest, TheyShareAnEpochAndADeathTakesNoExampleAlong) {
   ProgramOnHosts job(*hosts_);
   const std::vector<std::string> flags = {"--mode=locked"};
-  job.Start(flags, Share(1, job.File("once")));
+  job.Start(flags, Share(job.File("once")));
+  ASSERT_TRUE(job.here().WaitFor("worker/0: waits")) << job.here().Err();
+  ASSERT_TRUE(job.there().WaitFor("worker/1: waits")) << job.there().Err();
+  WriteText(job.File("oncego"), "");
   job.ExpectEnd(0, 0);
   const Shares once = ReadShares(job.File("once"));
   EXPECT_THAT(once.given, Each(2));
   EXPECT_THAT(once.applied, Each(2));
-  EXPECT_THAT(job.here().Out(), HasSubstr("worker/0: pid "));
-  EXPECT_THAT(job.there().Out(), HasSubstr("worker/1: pid "));  // both took some
 
-  job.Start(flags, Share(5, job.File("again")));
-  ASSERT_TRUE(job.there().WaitFor("worker/1: pid ")) << job.there().Err();
-  ASSERT_TRUE(job.sandbox().AwaitStep(20));
-  ASSERT_EQ(::kill(job.Worker(1), SIGKILL), 0);
+  job.Start(flags, Share(job.File("again")));
+  ASSERT_TRUE(job.there().WaitFor("worker/1: waits")) << job.there().Err();
+  const pid_t victim = job.Worker(1);
+  ASSERT_GT(victim, 1);
+  ASSERT_EQ(::kill(victim, SIGKILL), 0);
+  ASSERT_TRUE(job.there().WaitFor("worker/1 was killed by SIGKILL (9); starting it again"));
+  WriteText(job.File("againgo"), "");
   job.ExpectEnd(0, 0);
-  EXPECT_THAT(job.there().Err(),
-              HasSubstr("worker/1 was killed by SIGKILL (9); starting it again"));
   EXPECT_THAT(ReadShares(job.File("again")).applied, Each(Ge(2)));
 }
 
