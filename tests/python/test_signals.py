@@ -143,9 +143,10 @@ def test_in_a_save_that_waits_for_another_worker(start, tmp_path):
     job = passel.join({"w": 2}, optimizer="sgd", learning_rate=1, **settings)
     if job.rank == 1:
         print("pid", os.getpid(), flush=True)
-        for _ in job.steps():
-            fill()
-            job.step()
+        with job:
+            for _ in job.steps():
+                fill()
+                job.step()
     else:
         fill()
         job.step()
