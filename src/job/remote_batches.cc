@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cluster/json_message.h"
+#include "data/keyed_order.h"
 #include "store/membership.h"
 
 namespace passel::job {
@@ -73,7 +74,9 @@ Result<Json> RemoteSharing::Answer(int worker, const Json& question) {
   PASSEL_ASSIGN_OR_RETURN(const auto number, Field<std::uint64_t>(question, "number"));
   PASSEL_ASSIGN_OR_RETURN(const auto want, Field<bool>(question, "want"));
   PASSEL_ASSIGN_OR_RETURN(const auto done, Field<bool>(question, "done"));
-  if (rules.examples == 0 || rules.batch_size == 0) return DataLoss("there are no such batches");
+  for (const std::uint64_t size : {rules.examples, rules.batch_size}) {
+    if (size == 0 || size > KeyedOrder::kMost) return DataLoss("there are no such batches");
+  }
   const TaskState state = StateOf(lead_, worker);
   if (state.phase != Phase::kRunning) {
     return Aborted("this worker was evicted: leave the job, and join it again");
