@@ -133,6 +133,7 @@ Proxy::Proxy(const ServedShard& served, const Request& hello, std::shared_ptr<Lo
       lost_ns_(MonotonicNs()) {
   life_->while_blocked = [this] {
     if (!next_) (void)GoOn();
+    return !next_;  // a later step ends it
   };
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/wait_check.h"
 
 namespace passel::fabric {
 namespace {
@@ -93,11 +94,20 @@ Status Session::Await(Call* call, Deadline deadline, bool working_is_enough) {
     if (!failed_.ok()) return failed_;
     const bool given_up = gone_for() > options_.gone_limit;
     if (looked && (deadline.Expired() || given_up)) break;
+    if (looked && WaitsAreChecked()) {
+      lock.unlock();  // a check may wait for a thread that asks something here
+      const bool over = WaitIsOver();
+      lock.lock();
+      if (call->finished) continue;
+      if (over) break;
+    }
     if (receiving_) {
       changed_.wait_for(lock,
                         std::min<std::chrono::nanoseconds>(deadline.Remaining(), kLookForTurn));
     } else {
-      Turn(lock, deadline);
+      // To make a pipe takes some time.
+      const auto slice = pipe_ != nullptr ? kWaitCheckPause : 10 * kWaitCheckPause;
+      Turn(lock, WaitsAreChecked() ? deadline.Sooner(slice) : deadline);
     }
   }
   if (!greeted_) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/tcp_socket.h"
+#include "base/wait_check.h"
 
 namespace passel {
 namespace {
@@ -29,6 +30,15 @@ Result<socklen_t> MakeAddress(const std::string& name, sockaddr_un* address) {
 
 FileDescriptor NewSocket() {
   return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// AwaitReady(), but this thread can be called out of it.
+bool WaitReady(int fd, short events, Deadline deadline) {
+  if (!WaitsAreChecked()) return AwaitReady(fd, events, deadline);
+  while (!AwaitReady(fd, events, deadline.Sooner(kWaitCheckPause))) {
+    if (deadline.Expired() || WaitIsOver()) return false;
+  }
+  return true;
 }
 
 Status PeerGone() { return Unavailable("the other end of the socket is gone"); }
@@ -104,7 +114,7 @@ Status SendMessage(int fd, std::span<const std::uint8_t> bytes, std::span<const 
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return PeerGone();
     if (errno != EAGAIN) return ErrnoStatus(errno, "cannot send a message");
-    if (!AwaitReady(fd, POLLOUT, deadline)) {
+    if (!WaitReady(fd, POLLOUT, deadline)) {
       return DeadlineExceeded("the other end of the socket does not read");
     }
   }
@@ -145,7 +155,7 @@ Result<Message> ReceiveMessage(int fd, Deadline deadline) {
     if (errno == EINTR) continue;
     if (errno == ECONNRESET || errno == ENOTCONN) return PeerGone();
     if (errno != EAGAIN) return ErrnoStatus(errno, "cannot receive a message");
-    if (!AwaitReady(fd, POLLIN, deadline)) return DeadlineExceeded("no message came");
+    if (!WaitReady(fd, POLLIN, deadline)) return DeadlineExceeded("no message came");
   }
 }
 

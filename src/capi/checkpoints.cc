@@ -106,6 +106,9 @@ Result<std::int64_t> Checkpoints::Save(Others others, ParameterStore& store, Dea
         if (met.code() == Code::kDeadlineExceeded) met = {};
       });
   PASSEL_RETURN_IF_ERROR(met);
+  if (saved.code() == Code::kCancelled && !store.stopped()) {  // passel_check_waits()
+    return DeadlineExceeded(saved.message());
+  }
   PASSEL_RETURN_IF_ERROR(saved);
   const std::optional<std::int64_t> newest = saver_->newest_step();
   if (newest && *newest >= step) return *newest;

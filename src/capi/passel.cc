@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/wait_check.h"
 #include "capi/guard.h"
 #include "capi/structs.h"
 #include "capi/worker.h"
@@ -25,6 +26,11 @@ struct passel_job {
 namespace passel::capi {
 namespace {
 
+struct Check {
+  passel_check is_over = nullptr;
+  void* argument = nullptr;
+};
+thread_local Check t_check;
 std::atomic<unsigned> g_generation{0};  // children by fork() that lie between us and the first
 std::mutex g_mutex;
 passel_job* g_open = nullptr;  // under g_mutex; the one job of this process, or one that is opening
@@ -136,6 +142,15 @@ extern "C" {
 int32_t passel_abi_version(void) { return PASSEL_ABI_VERSION; }
 
 const char* passel_error(void) { return passel::capi::Said(); }
+
+void passel_check_waits(passel_check is_over, void* argument) {
+  using passel::capi::t_check;
+  t_check = {is_over, argument};
+  passel::WaitCheck check;
+  if (is_over != nullptr)
+    check.is_over = [](void*) { return t_check.is_over(t_check.argument) != 0; };
+  passel::CheckWaits(check);
+}
 
 passel_status passel_open(const passel_options* options, const passel_variable* variables,
                           size_t num_variables, passel_job** job) {

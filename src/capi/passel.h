@@ -38,7 +38,9 @@
  *
  * Waits. passel_open() waits for the tasks of the job as long as start_wait says, a setting.
  * What has an argument timeout_seconds waits that long at most: 0 to 1e8. passel_leave() waits for
- * the last checkpoint, ten minutes at most. Nothing else waits.
+ * the last checkpoint, ten minutes at most. What asks a ps on another host (passel_pull(),
+ * passel_sample(), passel_next_batch(), ...) waits for one that is gone as long as ps_wait says.
+ * Nothing else waits, and passel_check_waits() ends each.
  *
  * Signals. None is caught. A program that shall go on when nobody reads its standard error ignores
  * SIGPIPE: the library logs there, warnings and errors unless log_level says otherwise.
@@ -163,6 +165,14 @@ PASSEL_API int32_t passel_abi_version(void);
  * Valid until the next call of this thread. Never NULL. */
 PASSEL_API const char* passel_error(void);
 
+/* From now on the waits of this thread, in whatever function, ask is_over(argument) on this thread,
+ * ten times a second at most: once it returns other than 0 the wait ends as at its timeout, also
+ * where a function has none; passel_leave() gives up the last checkpoint then. For languages whose
+ * handlers of signals run between their own instructions. It may call what is for any thread, and
+ * no other function of a job. NULL: they ask nobody, as at first. Costs nanoseconds. */
+typedef int32_t (*passel_check)(void* argument);
+PASSEL_API void passel_check_waits(passel_check is_over, void* argument);
+
 /* Joins the job, as the worker that the settings name. Waits for the ps, and unless this is the
  * chief (worker 0) for the chief's passel_open(). The first of all workers decides nothing: who
  * describes other variables, another mode or another optimizer than the chief is refused, and the
@@ -235,7 +245,8 @@ PASSEL_API passel_status passel_sample(passel_job* job, const passel_sampling* s
  * a worker that has died before go to its next life, or to others at the end of an epoch, and those
  * that were not done in a checkpoint are given first by who goes on from it: then an example comes
  * more than once. `count` is 0 when all epochs are given out or the job was stopped: leave soon,
- * since rounds wait for this worker until then. Nothing is waited for.
+ * since rounds wait for this worker until then. Nobody else is waited for; but where ps/0 is on
+ * another host it is asked for each batch.
  * Errors: PASSEL_FAILED_PRECONDITION before passel_sample(), or while a push is not waited for;
  * PASSEL_ABORTED. */
 PASSEL_API passel_status passel_next_batch(passel_job* job, passel_batch* batch);

@@ -25,9 +25,7 @@ std::uint64_t PerEpoch(const Sampling& sampling) {
 
 }  // namespace
 
-Result<std::unique_ptr<Sampler>> Sampler::Create(const ShardMemory& lead, int worker,
-                                                 const Sampling& sampling,
-                                                 const WorkerNames& names) {
+Result<std::unique_ptr<Sampler>> Sampler::Create(const Sampling& sampling, const Share& share) {
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
   PASSEL_RETURN_IF_ERROR(CheckRange("examples", sampling.examples, 1, kMostExamples));
   PASSEL_RETURN_IF_ERROR(CheckRange("batch_size", sampling.batch_size, 1, kMostInBatch));
@@ -41,8 +39,7 @@ Result<std::unique_ptr<Sampler>> Sampler::Create(const ShardMemory& lead, int wo
                                                      PerEpoch(sampling), &end)) {
     end = std::numeric_limits<std::uint64_t>::max();
   }
-  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<SharedBatches> batches,
-                          SharedBatches::Create(lead, worker, rules, end, names));
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<BatchSource> batches, share(rules, end));
   return std::unique_ptr<Sampler>(new Sampler(sampling, std::move(batches)));
 }
 

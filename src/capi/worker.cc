@@ -13,9 +13,11 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/text.h"
+#include "job/remote_batches.h"
 #include "job/worker_start.h"
 #include "store/metrics.h"
 #include "store/scale.h"
+#include "store/shared_batches.h"
 
 namespace passel::capi {
 namespace {
@@ -131,13 +133,20 @@ Status Worker::Sample(const Sampling& sampling) {
         "the variables have no values yet: call passel_initialize() before passel_sample()");
   }
   PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_sample()"));
-  if (remote_) {
-    return FailedPrecondition(fmt::format(
-        "this worker is on another host than {}, and workers of one host alone share the examples "
-        "of an epoch: choose the examples of this one yourself",
-        remote_->Elsewhere()));
-  }
-  PASSEL_ASSIGN_OR_RETURN(sampler_, Sampler::Create(Lead(), index(), sampling, NamesOf(settings_)));
+  const auto share = [this](const BatchRules& rules,
+                            std::uint64_t end) -> Result<std::unique_ptr<BatchSource>> {
+    if (remote_ && remote_->LeadHere() == nullptr) {
+      PASSEL_ASSIGN_OR_RETURN(
+          std::unique_ptr<BatchSource> batches,
+          job::RemoteBatches::Create(*remote_, rules, end, [this] { store_->SayAlive(); }));
+      return batches;
+    }
+    const ShardMemory& lead = remote_ ? *remote_->LeadHere() : Lead();
+    PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<BatchSource> batches,
+                            SharedBatches::Create(lead, index(), rules, end, NamesOf(settings_)));
+    return batches;
+  };
+  PASSEL_ASSIGN_OR_RETURN(sampler_, Sampler::Create(sampling, share));
   store_->OnStep([this] { sampler_->Done(); });
   return {};
 }
@@ -177,6 +186,7 @@ void Worker::SendMetrics() {
 Status Worker::Leave() {
   summaries_.reset();
   if (remote_) SendMetrics();
+  if (sampler_) sampler_->End();
   Status saved;
   if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);
   const bool hangs = checkpoints_ && checkpoints_->hangs();

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/status.h"
+#include "base/wait_check.h"
 
 namespace passel {
 
@@ -40,7 +41,7 @@ class Patience {
 
   /// After an attempt that failed: false once the deadline has passed; else true after `pause`.
   bool Again(std::chrono::nanoseconds pause = std::chrono::milliseconds(20)) {
-    if (deadline_.Expired()) return false;
+    if (deadline_.Expired() || WaitIsOver()) return false;
     if (MonotonicNs() >= next_tell_ns_) {
       next_tell_ns_ += kTellEvery.count();
       if (tell_) tell_();

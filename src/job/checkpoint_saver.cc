@@ -13,6 +13,7 @@
 #include "base/counted.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/wait_check.h"
 #include "cluster/patience.h"
 #include "job/checkpoint_beginning.h"
 #include "job/first_values.h"
@@ -275,7 +276,12 @@ bool CheckpointSaver::AwaitThread(Deadline deadline) {
     if (!late && given_up_.load(std::memory_order_relaxed)) late = Deadline::After(kSlack);
     lock.unlock();
     CallAlive();
+    const bool over = WaitIsOver();
     lock.lock();
+    if (!late && over) {
+      late = Deadline::After(kSlack);
+      quit_.store(true, std::memory_order_relaxed);
+    }
   }
   hangs_ = busy_;
   lock.unlock();
@@ -350,6 +356,7 @@ Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
   asked_for_ = "the last checkpoint";
   if (hangs_) return ended;
   just_saved_ = saved_step_;
+  if (!given_up_.load(std::memory_order_relaxed)) quit_.store(false, std::memory_order_relaxed);
   GoOn();
   return ended;
 }

@@ -97,10 +97,11 @@ Status InitializeFromFile(const ModelConfig& model, const std::string& path,
                                    : lacks->second + ": has first values of its own");
   }
   if (matched == 0) {
+    const auto& [variable, why] = *missing.begin();
     return InvalidArgument(fmt::format(
-        "--init {} has values for none of the {} variables of this model: name another file, or "
-        "make the model the same (--model, --hidden_units)",
-        path, rows.size()));
+        "--init {} has values for none of the {} variables of this model ({}: {}): name another "
+        "file, or make the model the same (--model, --hidden_units)",
+        path, rows.size(), variable, why));
   }
   return store.Initialize([&](VarId id, std::span<float> out) {
     if (!missing.contains(table[id].logical)) {

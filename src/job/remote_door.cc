@@ -124,7 +124,7 @@ void RemoteDoor::Look(const shm::Arena& arena) {
     LogDebug("ps/{} cannot map its arena again: {}", shard_, own.status().message());
     return;
   }
-  auto served = std::make_unique<Served>(std::move(*own));
+  auto served = std::make_unique<Served>(std::move(*own), task_.Names());
   served->server.emplace(
       fabric::ServedShard{served->arena->plan(), shard_, served->arena->memory(), {}});
   const std::lock_guard lock(mutex_);

@@ -30,6 +30,7 @@
 #include "base/status.h"
 #include "fabric/control/control_server.h"
 #include "fabric/server.h"
+#include "job/remote_batches.h"
 #include "job/remote_errand.h"
 #include "job/remote_facts.h"
 #include "job/shard_saver.h"
@@ -77,9 +78,11 @@ class RemoteDoor final : private fabric::ControlHandler {
     std::optional<shm::RendezvousClient> stand_in;  // under mutex
   };
   struct Served {
-    explicit Served(shm::Arena given)
-        : arena(std::make_shared<const shm::Arena>(std::move(given))) {}
+    Served(shm::Arena given, const WorkerNames& names)
+        : arena(std::make_shared<const shm::Arena>(std::move(given))),
+          sharing(arena->memory(), names) {}
     const std::shared_ptr<const shm::Arena> arena;
+    RemoteSharing sharing;                 // of an epoch, on ps/0; under mutex_
     std::optional<fabric::Server> server;  // ends before its memory is unmapped
   };
   using Places = std::vector<FileDescriptor>;  // that it holds: ReservePlace()

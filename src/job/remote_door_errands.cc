@@ -97,6 +97,12 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
     PASSEL_RETURN_IF_ERROR(TakeMetrics(guest.worker, *values));
     return done;
   }
+  if (ask == "batch") {
+    const std::lock_guard served(mutex_);
+    if (served_ == nullptr) return Unavailable("there is no arena yet");
+    PASSEL_ASSIGN_OR_RETURN(Json json, served_->sharing.Answer(guest.worker, errand.json));
+    return Errand{std::move(json), ""};
+  }
   return FailedPrecondition("a ps does not answer that");
 }
 

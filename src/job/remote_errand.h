@@ -12,6 +12,7 @@
 //   {"ask":"renew","bytes":n}, plan     -->      of the chief: in place of the arena that there is
 //   {"ask":"begin","steps":n}           -->      of the chief, to ps/0: the target; 0: none
 //   {"ask":"metrics","values":{name:text}} -->   to ps/0: numbers that the worker shows of itself
+//   {"ask":"batch", ...}                -->      to ps/0: job/remote_batches.h
 //
 // And what ps/0 asks of the other ps, as it saves where they are on several hosts
 // (job/shard_saver.h):

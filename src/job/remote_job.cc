@@ -14,6 +14,7 @@
 #include "base/file_descriptor.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "base/wait_check.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
@@ -28,7 +29,7 @@ namespace {
 
 // Until it is looked again whether a ps is here, or answers there.
 constexpr std::chrono::milliseconds kLookPause{100};
-constexpr std::chrono::seconds kConnectLimit{5};
+constexpr std::chrono::seconds kConnectLimit{5}, kCheckedConnectLimit{1};
 constexpr std::chrono::milliseconds kLookForStop{100};
 // Of a ps, for what it answers at once unless it makes an arena.
 constexpr std::chrono::seconds kAnswerLimit{15};
@@ -161,8 +162,9 @@ Result<Errand> RemoteJob::AskOnce(int shard, const Json& question, std::string_v
   if (Stopped()) return JobStopped();
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
   if (ps.errands == nullptr) {
-    PASSEL_ASSIGN_OR_RETURN(
-        ps.errands, ps.line->MakePipe(fabric::Purpose::kErrand, deadline.Sooner(kConnectLimit)));
+    const std::chrono::nanoseconds limit = WaitsAreChecked() ? kCheckedConnectLimit : kConnectLimit;
+    PASSEL_ASSIGN_OR_RETURN(ps.errands,
+                            ps.line->MakePipe(fabric::Purpose::kErrand, deadline.Sooner(limit)));
   }
   Result<Errand> answer = Unavailable("");
   if (Status sent = SendErrand(*ps.errands, question, bytes); !sent.ok()) {
@@ -171,13 +173,20 @@ Result<Errand> RemoteJob::AskOnce(int shard, const Json& question, std::string_v
     do {
       answer = ReceiveErrand(*ps.errands, most, deadline.Sooner(kLookForStop));
     } while (answer.status().code() == Code::kDeadlineExceeded && !Stopped() &&
-             !deadline.Expired());
+             !deadline.Expired() && !WaitIsOver());
   }
   if (!answer.ok() && Stopped()) return JobStopped();
   if (answer.ok()) return answer;
   ps.errands.reset();
   const bool named = answer.status().message().starts_with(NameOf(shard));
   return named ? answer.status() : answer.status().WithContext(NameOf(shard));
+}
+
+Result<Errand> RemoteJob::AskLead(const Json& question) {
+  for (Patience patience(Deadline::After(options_.ps_wait));;) {
+    Result<Errand> answer = Ask(0, question, {}, Deadline::After(kAnswerLimit));
+    if (!IsMissing(answer.status().code()) || !patience.Again(kLookPause)) return answer;
+  }
 }
 
 Status RemoteJob::TellData(const std::string& json) {

@@ -59,6 +59,11 @@ class RemoteJob {
     return Ask(shard, question, {}, deadline, most);
   }
 
+  /// The same of ps/0, which is asked again while it is gone, for ps_wait at most.
+  Result<Errand> AskLead(const Json& question);
+  /// The memory of ps/0, where that is here, after AgreeOnPlan(); else null.
+  const ShardMemory* LeadHere() const { return IsHere(0) ? &here_->arena(0).memory() : nullptr; }
+
   /// Tells ps/0, where that is here with AgreeOnPlan(), which data this worker trains on, a JSON
   /// object. Errors: kFailedPrecondition: other contents than those of another worker.
   Status TellData(const std::string& json);

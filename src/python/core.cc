@@ -70,6 +70,7 @@ NB_MODULE(_core, module) {
       .def("stop", &Job::Stop)
       .def("stopped", &Job::Stopped)
       .def("global_step", &Job::GlobalStep)
+      .def("pushed", &Job::Pushed)
       .def("mode", &Job::Mode);
   nb::class_<Reader>(module, "Reader")
       .def(nb::init<const std::optional<std::string>&, double>(), nb::arg("job").none(),

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -17,13 +18,18 @@ namespace passel::python {
 namespace {
 
 namespace nb = nanobind;
+
+// So long a join that is not wanted any more may take to end.
+constexpr std::chrono::seconds kOpeningEnds{2};
+
 // passel_open() in a thread of its own, since it cannot be asked to wait for less.
 struct Opening {
   std::vector<std::string> settings;
   std::vector<Variable> variables;
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false, unwanted = false;
+  bool done = false;
+  std::atomic<bool> unwanted{false};
   passel_status status = PASSEL_INTERNAL;
   std::string sentence;
   passel_job* job = nullptr;
@@ -38,6 +44,9 @@ void Open(const std::shared_ptr<Opening>& opening) {
   }
   const passel_options options{sizeof options, settings.data(), settings.size()};
   passel_job* job = nullptr;
+  passel_check_waits(
+      [](void* of) -> std::int32_t { return static_cast<Opening*>(of)->unwanted ? 1 : 0; },
+      opening.get());
   const passel_status status = passel_open(&options, variables.data(), variables.size(), &job);
   const std::lock_guard lock(opening->mutex);
   opening->status = status;
@@ -76,9 +85,12 @@ Job::Job(std::vector<std::string> settings, std::vector<Variable> variables)
     try {
       CheckSignals();
     } catch (...) {
-      const std::lock_guard lock(opening->mutex);
+      const nb::gil_scoped_release without;
+      std::unique_lock lock(opening->mutex);
       opening->unwanted = true;
       if (opening->job != nullptr) passel_leave(opening->job);
+      // Whoever joins again then finds no other opening.
+      opening->changed.wait_for(lock, kOpeningEnds, [&] { return opening->done; });
       throw;
     }
   }
@@ -188,7 +200,12 @@ nb::dict Job::Pull(int how) {
   CheckIn();
   const bool copy = how == PASSEL_PULL_COPY || (how == PASSEL_PULL_AUTO && !RoundsNow());
   // The copy is made here, into memory that outlives the job.
-  Check(passel_pull(job_, PASSEL_PULL_VIEW));
+  if (copy && copies_shown_) {
+    WithoutGil([&] { return PullIntoCopies(); });
+    return values_;
+  }
+  copies_shown_ = false;
+  WithoutGil([&] { return passel_pull(job_, PASSEL_PULL_VIEW); });
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     const float* values = nullptr;
     Check(passel_values(job_, i, &values, nullptr));
@@ -198,12 +215,26 @@ nb::dict Job::Pull(int how) {
     values_[nb::str(variables_[i].name.c_str())] = shown.array;
   }
   CopyValues();
+  copies_shown_ = copy;
   return values_;
+}
+
+// Without the GIL.
+passel_status Job::PullIntoCopies() {
+  passel_status status = passel_pull(job_, PASSEL_PULL_VIEW);
+  for (std::size_t i = 0; i < variables_.size() && status == PASSEL_OK; ++i) {
+    const float* values = nullptr;
+    status = passel_values(job_, i, &values, nullptr);
+    if (status != PASSEL_OK) break;
+    std::memcpy(arrays_[i].copy.memory->floats(), values, variables_[i].elements * sizeof(float));
+  }
+  return status;
 }
 
 nb::dict Job::Gradients() {
   const Turn turn(busy_);
   CheckIn();
+  if (gradients_lent_) return gradients_;
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     float* gradient = nullptr;
     Check(passel_gradient(job_, i, &gradient, nullptr));
@@ -226,9 +257,15 @@ void Job::Push(double timeout) {
       if (shown.memory->IsAlias()) continue;
       std::memcpy(arrays_[i].lent, shown.memory->floats(), variables_[i].elements * sizeof(float));
     }
-    return passel_push(job_, timeout);
+    const passel_status status = passel_push(job_, timeout);
+    // What is no push leaves the gradient as it is.
+    if (status != PASSEL_INVALID_ARGUMENT && status != PASSEL_FAILED_PRECONDITION &&
+        status != PASSEL_DIVERGED) {
+      gradients_lent_ = false;
+    }
+    pushed_ = pushed_ || status == PASSEL_OK;
+    return status;
   });
-  gradients_lent_ = false;
 }
 
 std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
@@ -236,7 +273,11 @@ std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
   CheckIn();
   passel_outcome outcome{};
   outcome.struct_size = sizeof outcome;
-  Sliced(timeout, [&](double slice) { return passel_wait(job_, slice, &outcome); });
+  Sliced(timeout, [&](double slice) {
+    const passel_status status = passel_wait(job_, slice, &outcome);
+    pushed_ = pushed_ && status == PASSEL_DEADLINE_EXCEEDED;
+    return status;
+  });
   return {outcome.applied != 0, outcome.gradients, outcome.global_step, outcome.staleness};
 }
 
@@ -251,7 +292,7 @@ void Job::Sample(std::int64_t examples, std::int64_t batch_size, std::int64_t ep
   sampling.epochs = epochs;
   sampling.seed = seed;
   sampling.in_order = in_order ? 1 : 0;
-  Check(passel_sample(job_, &sampling));
+  WithoutGil([&] { return passel_sample(job_, &sampling); });
 }
 
 std::tuple<nb::bytes, std::int64_t> Job::NextBatch() {
@@ -259,14 +300,14 @@ std::tuple<nb::bytes, std::int64_t> Job::NextBatch() {
   CheckIn();
   passel_batch batch{};
   batch.struct_size = sizeof batch;
-  Check(passel_next_batch(job_, &batch));
+  WithoutGil([&] { return passel_next_batch(job_, &batch); });
   return {nb::bytes(batch.examples, batch.count * sizeof(std::int64_t)), batch.epoch};
 }
 
 void Job::SayAlive() {
   const Turn turn(busy_);
   CheckIn();
-  Check(passel_say_alive(job_));
+  WithoutGil([&] { return passel_say_alive(job_); });
 }
 
 void Job::Metric(const std::string& name, double value) {
@@ -295,7 +336,7 @@ void Job::Leave() {
         for (const Shown& shown : *list) held.push_back(shown.memory);
       }
     }
-    gradients_lent_ = false;
+    gradients_lent_ = copies_shown_ = false;
     arrays_.assign(variables_.size(), Arrays());
     values_ = nb::dict();
     gradients_ = nb::dict();
@@ -323,7 +364,7 @@ void Job::CheckIn() const {
 
 void Job::Stop() {
   CheckIn();
-  Check(passel_stop(job_));
+  WithoutGil([&] { return passel_stop(job_); });
 }
 
 bool Job::Stopped() {

@@ -51,6 +51,8 @@ class Job {
   void Stop();
   bool Stopped();
   std::int64_t GlobalStep();
+  /// A push has no outcome yet.
+  bool Pushed() const { return pushed_; }
   std::string Mode();
 
  private:
@@ -75,6 +77,7 @@ class Job {
                          const Variable& variable, Access access);
   const Shown& ShowValues(std::size_t i, const float* values, bool copy);
   void CopyValues();
+  passel_status PullIntoCopies();
   const Shown& ShowGradient(std::size_t i, float* gradient);
   bool RoundsNow();
 
@@ -84,7 +87,9 @@ class Job {
   std::vector<Arrays> arrays_;  // by variable
   nanobind::dict values_, gradients_;
   bool gradients_lent_ = false;
+  bool copies_shown_ = false;  // values_ holds the copy of each variable
   bool left_ = false;
+  bool pushed_ = false;
   const char* mode_ = nullptr;
   bool rounds_ = false;
 };

@@ -62,6 +62,7 @@ std::tuple<std::int64_t, std::int64_t, bool> Reader::Read(int how, double timeou
   reading.struct_size = sizeof reading;
   passel_status status;
   std::string sentence;
+  const Handlers handlers;
   {
     const nb::gil_scoped_release without;
     status = passel_read(reader_, how, timeout, &reading);
@@ -73,6 +74,7 @@ std::tuple<std::int64_t, std::int64_t, bool> Reader::Read(int how, double timeou
     }
     if (status != PASSEL_OK) sentence = passel_error();
   }
+  handlers.Throw();
   if (status != PASSEL_OK) Raise(status, sentence);
   return {reading.global_step, reading.last_global_step, reading.is_exact != 0};
 }

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "capi/passel.h"
 #include "python/errors.h"
@@ -27,16 +29,51 @@ inline void Check(passel_status status) {
   if (status != PASSEL_OK) Raise(status, passel_error());
 }
 
+/// While it is there, handlers of signals run during the waits of this thread, which end when one
+/// of them raises an exception. Made and destroyed with the GIL.
+class Handlers {
+ public:
+  Handlers() : before_(std::exchange(Current(), this)) { passel_check_waits(&Run, this); }
+  ~Handlers() {
+    Current() = before_;
+    passel_check_waits(before_ == nullptr ? nullptr : &Run, before_);
+  }
+  Handlers(const Handlers&) = delete;
+  Handlers& operator=(const Handlers&) = delete;
+
+  /// Throws what was raised.
+  void Throw() const {
+    if (raised_) throw nanobind::python_error();
+  }
+
+ private:
+  static Handlers*& Current() {
+    thread_local Handlers* current = nullptr;
+    return current;
+  }
+  static std::int32_t Run(void* self) {
+    const nanobind::gil_scoped_acquire with;
+    bool& raised = static_cast<Handlers*>(self)->raised_;
+    if (!raised) raised = PyErr_CheckSignals() != 0;
+    return raised ? 1 : 0;
+  }
+
+  Handlers* const before_;  // of a call that a handler has interrupted
+  bool raised_ = false;
+};
+
 /// `call` returns a passel_status, without the GIL.
 template <typename Call>
 void WithoutGil(const Call& call) {
   passel_status status;
   std::string sentence;
+  const Handlers handlers;
   {
     const nanobind::gil_scoped_release without;
     status = call();
     if (status != PASSEL_OK) sentence = passel_error();
   }
+  handlers.Throw();
   if (status != PASSEL_OK) Raise(status, sentence);
 }
 
@@ -51,12 +88,14 @@ void Sliced(double timeout, const Call& call, passel_status also = PASSEL_DEADLI
     const double left = std::chrono::duration<double>(end - Clock::now()).count();
     passel_status status;
     std::string sentence;
+    const Handlers handlers;
     {
       const nanobind::gil_scoped_release without;
       // What is no time goes to the library, which says so.
       status = call(is_time ? std::clamp(left, 0.0, kSlice) : timeout);
       if (status != PASSEL_OK) sentence = passel_error();
     }
+    handlers.Throw();
     if (status == PASSEL_OK) return;
     CheckSignals();
     const bool not_yet = status == PASSEL_DEADLINE_EXCEEDED || status == also;

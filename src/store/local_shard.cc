@@ -11,6 +11,7 @@
 #include "base/failpoint.h"
 #include "base/histogram.h"
 #include "base/nvtx.h"
+#include "base/wait_check.h"
 #include "optim/update_kernels.h"
 #include "store/mode_change.h"
 
@@ -287,9 +288,11 @@ void LocalShard::ApplyWithoutClaim(const Update& update, std::size_t block) {
 // One round of waiting for a block that a push cannot do without.
 Status LocalShard::AwaitHolder(ClaimPatience& patience, const BlockState& blocker,
                                Deadline deadline) {
-  const bool in_time = patience.Wait(blocker, deadline);
+  bool in_time = patience.Wait(blocker, deadline);
   Heartbeat();  // others must not take us for stopped
-  if (patience.Sleeps() && life_->while_blocked) life_->while_blocked();
+  if (patience.Sleeps()) {
+    if (WaitIsOver() || (life_->while_blocked && !life_->while_blocked())) in_time = false;
+  }
   PASSEL_RETURN_IF_ERROR(watch_->failure());
   const bool cancelled = stopped() && patience.Sleeps();
   if (in_time && !cancelled) return {};

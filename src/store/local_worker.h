@@ -49,8 +49,9 @@ class LocalWorker {
   /// For who waits. Errors: kAborted; kInternal: somebody else does not answer, which ends the job.
   Status CheckWait() const { return watch_.failure().ok() ? CheckAlive() : watch_.failure(); }
   void Heartbeat();
-  /// Called every now and then while a push waits for a block, by its thread.
-  std::function<void()> while_blocked;
+  /// Called every now and then while a push waits for a block, by its thread. False: nobody wants
+  /// that push any more, and it ends as at its deadline.
+  std::function<bool()> while_blocked;
 
  private:
   LocalWorker(const ShardMemory& lead, const ShardRules& rules, int worker, std::uint32_t epoch,

@@ -20,12 +20,13 @@
 
 #include "base/status.h"
 #include "cluster/worker_names.h"
+#include "store/batch_source.h"
 #include "store/parameter_store.h"
 #include "store/shard_memory.h"
 
 namespace passel {
 
-class SharedBatches {
+class SharedBatches final : public BatchSource {
  public:
   /// For a worker that runs. `end`: the first number that it does not want. Errors:
   /// kInvalidArgument, naming both, if the job shares something else.
@@ -33,12 +34,8 @@ class SharedBatches {
                                                        const BatchRules& rules, std::uint64_t end,
                                                        const WorkerNames& names = {});
 
-  /// The number of a batch that this worker holds from now on; nothing: all are given out, and it
-  /// holds none any more. With kHeldBatches of them the one that was given first counts as done.
-  /// Errors: kAborted if its life was ended by others.
-  Result<std::optional<std::uint64_t>> Next();
-  /// A step was counted: all that it holds is done.
-  void Done();
+  Result<std::optional<std::uint64_t>> Next() override;
+  void Done() override;
 
  private:
   SharedBatches(const ShardMemory& lead, int worker, std::uint32_t epoch, std::uint64_t per_epoch,

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,8 @@ namespace passel::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -166,6 +169,54 @@ TEST_F(SeveralHostsProgramTest, WhoIsStoppedIsNotStartedAgain) {
     EXPECT_THAT(command->Err(), AllOf(HasSubstr("the job was stopped on request"),
                                       Not(HasSubstr("starting it again"))));
   }
+}
+
+// How often each example was given, summed over both workers, and how often it was applied.
+struct Shares {
+  std::vector<int> given, applied;
+};
+constexpr int kExamples = 300;
+
+Shares ReadShares(const std::string& path) {
+  Shares shares{std::vector<int>(kExamples), std::vector<int>(kExamples)};
+  for (const char* rank : {"0", "1"}) {
+    std::istringstream text(ReadText(path + rank));
+    int number = -1;
+    for (int i = 0; i < kExamples && text >> number; ++i) shares.given[i] += number;
+    for (int i = 0; i < kExamples && text >> number; ++i) {
+      shares.applied[i] = std::max(shares.applied[i], number);
+    }
+    EXPECT_GE(number, 0) << "worker/" << rank << " has written nothing";
+  }
+  return shares;
+}
+
+// Batches of 2, two epochs. Each waits with its fifth batch for a file, `out` with "go".
+std::string Share(const std::string& out) {
+  return fmt::format("exec {} {} 2 2 {}go {}$RANK", PASSEL_SHARE, kExamples, out, out);
+}
+
+TEST_F(SeveralHostsProgramTest, TheyShareAnEpochAndADeathTakesNoExampleAlong) {
+  ProgramOnHosts job(*hosts_);
+  const std::vector<std::string> flags = {"--mode=locked"};
+  job.Start(flags, Share(job.File("once")));
+  ASSERT_TRUE(job.here().WaitFor("worker/0: waits")) << job.here().Err();
+  ASSERT_TRUE(job.there().WaitFor("worker/1: waits")) << job.there().Err();
+  WriteText(job.File("oncego"), "");
+  job.ExpectEnd(0, 0);
+  const Shares once = ReadShares(job.File("once"));
+  EXPECT_THAT(once.given, Each(2));
+  EXPECT_THAT(once.applied, Each(2));
+
+  job.Start(flags, Share(job.File("again")));
+  ASSERT_TRUE(job.there().WaitFor("worker/1: waits")) << job.there().Err();
+  const pid_t victim = job.Worker(1);
+  ASSERT_GT(victim, 1);
+  ASSERT_EQ(::kill(victim, SIGKILL), 0);
+  ASSERT_TRUE(job.there().WaitFor("worker/1 was killed by SIGKILL (9); starting it again"));
+  WriteText(job.File("againgo"), "");
+  job.ExpectEnd(0, 0);
+  EXPECT_THAT(ReadShares(job.File("again")).applied, Each(Ge(2)));
 }
 
 TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodEndsTheWorkersOfTheOtherHost) {

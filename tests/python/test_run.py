@@ -229,8 +229,12 @@ def test_ctrl_c_ends_a_wait_for_a_ps_that_is_not_there(start):
     absent = """
         import passel
         print("begin", flush=True)
-        passel.join({"w": 2}, ps_hosts="localhost:2222", worker_hosts="localhost:2223", task_index=0,
-                    job_id="py-absent")
+        try:
+            passel.join({"w": 2}, ps_hosts="localhost:2222", worker_hosts="localhost:2223", task_index=0,
+                        job_id="py-absent")
+        except KeyboardInterrupt:
+            passel.join({"w": 2}).leave()  # nothing is left of it
+            raise
         """
     running = start(absent)
     running.await_text("begin")

@@ -139,7 +139,10 @@ std::string SettingsPage() {
       "are named, and,\nbut for `config` and the switches that only print, a name in the file of "
       "`--config` "
       "([configuration](configuration.md)).\nA switch `--NAME` is turned off by `--noNAME`. This "
-      "page is printed by `passel help --format=markdown`.\n";
+      "page is printed by `passel help --format=markdown`.\n\n"
+      "`passel run` has the ones for which `run` is named, and of those of `train` and `task` the "
+      "ones that a program\nwith a model of its own has a use for: `passel run --help` lists them. "
+      "There `--max_restarts` is 3 by default.\n";
   std::string group;
   for (const job::SettingRow& row : job::SettingsTable()) {
     if (row.group.empty()) continue;

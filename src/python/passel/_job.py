@@ -47,7 +47,6 @@ class Job:
         self._core = core
         self._shapes = shapes
         self._timeout = timeout
-        self._pushed = False
         self._told_to_go = False
         self._over = False
         self._gradients = Gradients({})
@@ -126,7 +125,7 @@ class Job:
         number = _PULLS.get(how) if isinstance(how, str) else None
         if number is None:
             raise InvalidArgument(f'pull() takes "auto", "view" or "copy", not {how!r}: use one of them')
-        if self._pushed:
+        if self._core.pushed():
             self.wait()
         try:
             values = self._core.pull(number)
@@ -142,14 +141,14 @@ class Job:
     def push(self, timeout: float | None = None) -> None:
         """Hands in the gradients of all variables, of the values of the last pull. wait() follows.
 
-        timeout: seconds, of mode locked alone; Ctrl-C does not end this wait. Raises Cancelled once
-        the job is stopped and wait(), or a pull, has shown it.
+        timeout: seconds, where it waits: in mode locked for a block that another worker holds, between
+        hosts for a ps. What was not applied by then, or by Ctrl-C, is given up: pull() again. Raises
+        Cancelled once the job is stopped and wait(), or a pull, has shown it.
         """
         if self._over and not self._left:
             raise Cancelled("the job was stopped, or SIGTERM has told this worker to end: leave the job")
         self._over = self._told_to_go  # one more, for a loop that asks `stopped` at its begin
         self._core.push(self._timeout if timeout is None else _arguments.seconds(timeout))
-        self._pushed = True
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """Waits until the push has its outcome. After DeadlineExceeded the push stands: call it again.
@@ -162,7 +161,6 @@ class Job:
         except Cancelled:
             outcome = (False, 1, self.global_step, 0)
             self._over = True
-        self._pushed = False
         return Outcome(*outcome)
 
     def step(self, gradients: Mapping[str, Any] | None = None, timeout: float | None = None) -> Outcome:

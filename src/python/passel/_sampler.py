@@ -32,7 +32,7 @@ class Sampler(Iterator[Rows]):
     def __next__(self) -> Rows:
         """Ends when all epochs are given out, or the job is stopped: leave the job soon then, since rounds
         wait for this worker. Waits for a push whose outcome nobody has waited for."""
-        if self._job._pushed:
+        if self._job._core.pushed():
             self._job.wait()
         if self._job.stopped:
             raise StopIteration
