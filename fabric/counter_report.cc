@@ -22,7 +22,7 @@ void VisitScalars(Counters& c, Number&& number, Time&& time) {
   for (auto* real : {&c.loss, &c.accuracy, &c.final_accuracy, &c.validation.accuracy}) {
     number(*real);
   }
-  number(c.validation.step);
+  for (auto* step : {&c.validation.step, &c.not_finite_at}) number(*step);
   for (auto* point : {&c.first_step_ns, &c.last_step_ns}) time(*point);
 }
 
@@ -53,7 +53,7 @@ CounterReport MakeReport(const WorkerCounters& counters) {
         report.scalars[next++] =
             at == 0 ? 0 : static_cast<std::uint64_t>(std::max<std::int64_t>(1, MonotonicNs() - at));
       });
-  static_assert(CounterReport::kScalars == 14 + 4 + 1 + 2);
+  static_assert(CounterReport::kScalars == 14 + 4 + 2 + 2);
   for (std::size_t i = 0; i < 2 * Histogram::kBuckets; ++i) {
     const std::uint64_t count = BucketOf(counters, i).load(kRelaxed);
     if (count != 0) report.buckets.push_back({static_cast<std::uint16_t>(i), count});

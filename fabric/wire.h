@@ -23,7 +23,7 @@
 namespace passel::fabric {
 
 inline constexpr std::uint32_t kMagic = 0x6c737370;  // "pssl"
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 
 enum class Kind : std::uint8_t {
   kHello = 1,  ///< who asks; on the lead: joins
@@ -106,7 +106,7 @@ struct Hello {
 /// What a worker itself counts (WorkerCounters): the scalars, and the buckets of its two histograms
 /// that hold something, those of the second behind those of the first.
 struct CounterReport {
-  static constexpr std::size_t kScalars = 21;
+  static constexpr std::size_t kScalars = 22;
   struct Bucket {
     std::uint16_t index = 0;
     std::uint64_t count = 0;

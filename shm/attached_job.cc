@@ -405,6 +405,14 @@ Status AttachedJob::Renew(const StorePlan& plan) {
   return {};
 }
 
+void AttachedJob::GiveUp(const std::string& why) {
+  const Deadline deadline = Deadline::After(std::chrono::seconds(2));
+  for (auto& [shard, ps] : ps_) {
+    const Status told = ps.GiveUp(why, deadline);
+    if (!told.ok()) LogDebug("ps/{} was not told: {}", shard, told.message());
+  }
+}
+
 std::chrono::nanoseconds AttachedJob::PsMissingFor() const {
   return attendant_ ? attendant_->MissingFor() : std::chrono::nanoseconds(0);
 }

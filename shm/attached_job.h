@@ -91,6 +91,10 @@ class AttachedJob {
   /// as Open(); kFailedPrecondition while a worker still trains in one of them.
   Status Renew(const StorePlan& plan);
 
+  /// The chief tells the ps, and by them all workers, why the job cannot go on; other workers tell
+  /// that they have heard. What a ps does not answer within 2 s is left to it.
+  void GiveUp(const std::string& why);
+
   /// How long the ps that has been gone longest is gone; zero while all are there. Workers with a
   /// supervisor never miss one: it starts the ps again.
   std::chrono::nanoseconds PsMissingFor() const;

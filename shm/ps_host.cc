@@ -74,6 +74,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
       LogWarning("{}: {}", who, status.message());
     }
     const std::int64_t now = MonotonicNs();
+    if (!given_up_.ok() && (AllHaveHeard() || linger_.Expired())) return End::kGivenUp;
     if (!arena_) {
       if (options_.supervised) continue;
       if (stop_asked_) {
@@ -165,9 +166,14 @@ Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exch
       {"go_on", &PsHost::GoOn},          {"set_mode", &PsHost::SetMode},
       {"scale", &PsHost::Scale},         {"stop", &PsHost::Stop},
       {"renew", &PsHost::Renew},         {"tell_score", &PsHost::ScoreTold},
+      {"give_up", &PsHost::GiveUp},
   };
   const auto* row = std::ranges::find(kRows, request, &Row::request);
   if (row == std::end(kRows)) return FailedPrecondition("a ps does not answer that");
+  if (!given_up_.ok() && peer.role == Role::kWorker) {
+    heard_.insert(peer.index);
+    return given_up_;
+  }
   return (this->*row->answer)(peer, exchange);
 }
 
@@ -176,6 +182,8 @@ Status PsHost::GetArena(const Peer& peer, Exchange& exchange) {
   if (need_plan) exchange.answer["need_plan"] = true;
   PASSEL_ASSIGN_OR_RETURN(const bool wait, exchange.Argument(false));
   exchange.waits = !need_plan && (ArenaFd(peer) >= 0 || wait);
+  // Of a job by hand that is ps/0.
+  if (arena_ && peer.role == Role::kSupervisor) lead_holds_ = true;
   return {};
 }
 
@@ -270,6 +278,8 @@ Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
   LogDebug("arena of shard {}: {} bytes", options_.me.index, arena.bytes());
   arena_ = std::move(arena);
+  lead_holds_ = false;
+  heard_.clear();
   // Lives are counted anew in it, and whoever ends from now on is told of.
   caretaker_.BeginAnew();
   caretaker_.TellDepartures(arena_->memory());

@@ -11,10 +11,12 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/memory_file.h"
 #include "cluster/worker_names.h"
@@ -81,6 +83,7 @@ class PsHost final : private RendezvousHandler {
     kStopped,       ///< `stop_fd` became readable, or look_on was false
     kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
     kNobodyCame,    ///< no chief proposed a plan within start_wait
+    kGivenUp,       ///< the chief said that the job cannot go on, and the workers have heard
   };
   /// Serves until the job is over. `stop_fd` becomes readable when this ps shall end.
   End Serve(int stop_fd);
@@ -88,6 +91,12 @@ class PsHost final : private RendezvousHandler {
   /// Asks the workers to leave after their current step.
   void StopJob();
   bool Stopped() const;
+  /// Of End::kGivenUp: what the chief said. kInternal.
+  const Status& given_up() const { return given_up_; }
+  /// Of another ps than ps/0, by hand, that is to end: serves on until ps/0 holds the arena, if
+  /// that has values. Ends at the deadline, when `stop_fd` becomes readable, and when ps/0 is not
+  /// there.
+  void AwaitLead(int stop_fd, Deadline deadline);
   /// Null: there is none yet.
   const Arena* arena() const { return arena_ ? &*arena_ : nullptr; }
   /// A process that is that worker, or is about to be, has a connection with us.
@@ -107,6 +116,8 @@ class PsHost final : private RendezvousHandler {
   Status GetArena(const Peer& peer, Exchange& exchange);
   Status AcceptPlan(const Peer& peer, Exchange& exchange);
   Status Renew(const Peer& peer, Exchange& exchange);
+  Status GiveUp(const Peer& peer, Exchange& exchange);
+  bool AllHaveHeard() const;
   Status KeepData(const Peer& peer, Exchange& exchange);
   Status GetData(const Peer& peer, Exchange& exchange);
   Status DataTold(const Peer& peer, Exchange& exchange);
@@ -152,6 +163,10 @@ class PsHost final : private RendezvousHandler {
   std::map<std::string, FileDescriptor> data_;
   std::vector<Json> data_told_;  // distinct objects, the chief's first
   bool stop_asked_ = false;
+  bool lead_holds_ = false;  // ps/0 of a job by hand has this arena
+  Status given_up_;          // what the chief said
+  std::set<int> heard_;      // workers that know it
+  Deadline linger_ = Deadline::After({});
   const int copy_threads_ = CopyThreads();
   Caretaker caretaker_;
 };

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "cluster/endpoint.h"
+#include "cluster/json_message.h"
 #include "cluster/patience.h"
 #include "shm/ps_host.h"
 #include "store/membership.h"
@@ -14,6 +16,9 @@ namespace {
 
 // A worker that listens answers at once, unless it is stopped.
 constexpr std::chrono::seconds kMeetLimit{2};
+// Of a job that was given up, for workers that are about to start.
+constexpr std::chrono::seconds kLingerLimit{10};
+constexpr std::chrono::milliseconds kLookForLead{100};
 
 }  // namespace
 
@@ -107,6 +112,34 @@ Status PsHost::ServeLink(std::list<Link>::iterator link) {
   links_.erase(link);
   if (was_met) MarkGone(over.worker, over.identity);
   return status;
+}
+
+Status PsHost::GiveUp(const Peer& peer, Exchange& exchange) {
+  if (options_.supervised) return PermissionDenied("nobody gives a job with a supervisor up");
+  heard_.insert(peer.index);
+  if (peer.index != options_.names.chief) return {};
+  PASSEL_ASSIGN_OR_RETURN(const std::string why, exchange.Argument(std::string()));
+  given_up_ = Internal(why);
+  linger_ = Deadline::After(kLingerLimit);
+  return {};
+}
+
+// All that somebody expects.
+bool PsHost::AllHaveHeard() const {
+  if (!arena_) return false;
+  return std::ranges::all_of(Membership(arena_->memory()), [this](const Member& member) {
+    return member.phase == Phase::kSpare || heard_.contains(member.worker);
+  });
+}
+
+void PsHost::AwaitLead(int stop_fd, Deadline deadline) {
+  const auto has_values = [this] {
+    return arena_ && arena_->memory().state->initialized.load(std::memory_order_acquire) != 0;
+  };
+  while (!lead_holds_ && has_values() && !deadline.Expired() &&
+         MayListen(options_.me.job_id, Role::kPs, 0)) {
+    if (!server_.Poll({stop_fd}, deadline.Sooner(kLookForLead)).empty()) return;
+  }
 }
 
 bool PsHost::IsConnected(int worker) const {

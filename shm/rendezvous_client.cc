@@ -119,6 +119,10 @@ Result<FileDescriptor> RendezvousClient::SendPlan(std::string_view request,
   return std::move(answer.fds[0]);
 }
 
+Status RendezvousClient::GiveUp(const std::string& why, Deadline deadline) {
+  return Ask(fd(), "give_up", {{"why", why}}, {}, deadline).status();
+}
+
 Status RendezvousClient::OfferData(const std::string& key, int data_fd, Deadline deadline) {
   const int fds[] = {data_fd};
   return Ask(fd(), "offer_data", {{"key", key}}, fds, deadline).status();

@@ -11,6 +11,8 @@
 //                           nothing: there is none
 //   plan        fd          fd of the arena that is made from it; of the chief
 //   renew       fd          the same, in place of an arena that there is; of the chief
+//   give_up     "why"       of the chief of a job by hand: it cannot go on. Who asks this ps hears
+//                           it; the ps ends when all have. Of other workers: they have
 //   offer_data  "key", fd
 //   get_data    "key"       fd, or nothing: nobody has offered it
 //   tell_data   "about":{}  which data this worker trains on
@@ -107,6 +109,9 @@ class RendezvousClient {
   /// The same in place of an arena whose values are of no use any more. Errors: also
   /// kFailedPrecondition, naming a worker that still trains in it.
   Result<FileDescriptor> Renew(const std::string& plan_json, Deadline deadline);
+  /// The chief of a job by hand says in one sentence why that cannot go on: workers that ask this
+  /// ps from now on get it as kInternal. Another worker says that it has heard.
+  Status GiveUp(const std::string& why, Deadline deadline);
   Status OfferData(const std::string& key, int fd, Deadline deadline);
   /// nullopt: nobody has offered it.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);

@@ -46,6 +46,7 @@ constexpr Request kRequests[] = {
     {"arena", kReaders, "wait"},
     {"plan", kMembers},
     {"renew", Bit(Role::kWorker)},
+    {"give_up", Bit(Role::kWorker), "why"},
     {"offer_data", kMembers, "key"},
     {"get_data", kReaders, "key"},
     {"tell_data", Bit(Role::kWorker), "about"},

@@ -169,9 +169,19 @@ Status Worker::ShowMetric(std::string_view name, double value) {
     PASSEL_RETURN_IF_ERROR(SetMetric(Lead().tasks[index()].metrics, name, value));
   }
   // What passel's own models show.
-  if (name == "loss") store_->counters().loss.store(value, std::memory_order_relaxed);
+  if (name == "loss") {
+    store_->counters().loss.store(value, std::memory_order_relaxed);
+    loss_is_finite_ = std::isfinite(value);
+    SayFinite(loss_is_finite_);
+  }
   if (name == "accuracy") store_->counters().accuracy.store(value, std::memory_order_relaxed);
   return {};
+}
+
+// What others save is judged by it. Release: as in train/worker_loop.cc.
+void Worker::SayFinite(bool finite) {
+  store_->counters().not_finite_at.store(finite ? 0 : store_->global_step() + 1,
+                                         std::memory_order_release);
 }
 
 // Nobody fails for want of them.
@@ -278,6 +288,7 @@ Status Worker::Push(Deadline deadline) {
   }
   std::string variable;
   if (!store_->GradientIsFinite(*gradient_, &variable)) {
+    SayFinite(false);
     return Diverged(fmt::format(
         "worker/{}: the gradient of variable \"{}\" has a NaN or an infinity at global step {}, so "
         "it was not pushed: overwrite it and push again, or lower the learning rate",
@@ -313,6 +324,7 @@ Result<PushOutcome> Worker::Wait(Deadline deadline) {
     if (outcome.ok()) {
       if (remote_ && MonotonicNs() >= metrics_at_ns_) SendMetrics();
       store_->counters().last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
+      if (loss_is_finite_) SayFinite(true);
       if (summaries_) summaries_->Look(outcome->global_step);
     }
     return outcome;

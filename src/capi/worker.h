@@ -78,6 +78,7 @@ class Worker {
   Status JoinElsewhere(const StorePlan& plan, Deadline start);
   void BeginHere();
   void SendMetrics();
+  void SayFinite(bool finite);
   Status CheckVariable(std::size_t variable) const;
   Status CheckNoPush(const char* what) const;
   Status CheckPs() const;
@@ -98,6 +99,7 @@ class Worker {
   std::unique_ptr<Summaries> summaries_;  // likewise; null: none are written
   std::unique_ptr<MetricSlots> metrics_;  // with remote_: what ps/0 is to hear
   bool metrics_new_ = false;              // since it was told
+  bool loss_is_finite_ = true;            // as it was shown
   std::int64_t metrics_at_ns_ = 0;        // not before, of MonotonicNs()
   std::unique_ptr<Sampler> sampler_;
   bool initialized_ = false;

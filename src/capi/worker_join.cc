@@ -143,6 +143,10 @@ Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options
     std::this_thread::sleep_for(kJoinAgain);
     joined = join();
   }
+  if (joined.code() == Code::kDataLoss && job_) {
+    joined = job::JobIsLost(joined, settings_.config.checkpoints.folder);
+    job_->GiveUp(joined.message());
+  }
   PASSEL_RETURN_IF_ERROR(joined);
   if (is_chief()) {
     job::TellOfJob(job::TargetOf(settings_.config), *job_->arena(0).memory().state);
@@ -172,7 +176,8 @@ Status Worker::JoinElsewhere(const StorePlan& plan, Deadline start) {
     lost = agree();
   }
   if (lost.code() == Code::kDataLoss) {
-    return Internal(lost.message() + ": end all tasks of this job and start it anew");
+    lost = job::JobIsLost(lost, config.checkpoints.folder);
+    remote_->GiveUp(lost.message());
   }
   PASSEL_RETURN_IF_ERROR(lost);
   if (is_chief()) PASSEL_RETURN_IF_ERROR(remote_->TellTarget(job::TargetOf(config)));

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -141,12 +140,6 @@ CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, F
 
 Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
                                                double now, FileOps& ops, std::string_view job) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) {
-    return ErrnoStatus(error.value(),
-                       fmt::format("cannot make the folder {} (name another, or make it)", path));
-  }
   std::string left;
   PASSEL_ASSIGN_OR_RETURN(FolderOwner owner, FolderOwner::Become(path, job, &left));
   CheckpointFolder folder(path, policy, std::move(owner), ops);
@@ -211,6 +204,7 @@ Status CheckpointFolder::CheckNameIsFree(std::int64_t step) const {
 // Without it the next owner lets stand what a crash leaves: no reason not to save.
 void CheckpointFolder::BeginSave(std::int64_t step, std::string_view save) {
   for (const std::string& former : std::exchange(given_up_, {})) (void)DeleteUnfinished(former);
+  owner_.Keep();
   saving_ = fmt::format("{} {}", CheckpointName(step), save);
   (void)owner_.Say(saving_);
 }
@@ -363,6 +357,7 @@ Status CheckpointFolder::DeleteSet(const std::vector<std::string>& files, std::s
 }
 
 Status CheckpointFolder::Write(const char* file, const CheckpointIndex& index) {
+  owner_.Keep();
   const std::string text = ToText(index);
   const std::span<const std::byte> piece = std::as_bytes(std::span(text));
   return WriteFileAtomically(InFolder(path_, file), {&piece, 1}, *ops_);

@@ -83,7 +83,8 @@ struct KeepPolicy {
 class CheckpointFolder {
  public:
   /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
-  /// left is deleted: temporary files, and parts that no index names. `now`: WallSeconds(). `job`:
+  /// left is deleted: temporary files, and parts that no index names. If nothing is ever written
+  /// there, what was made for that goes with the owner. `now`: WallSeconds(). `job`:
   /// a word of at most 512 bytes in one line that all lives of one job have, and no other job; "":
   /// none. Errors: kAlreadyExists, naming the owner, if a process owns it that lives; kUnavailable
   /// if that said the same `job`; kDataLoss for a broken index; those of the system.

@@ -9,8 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/text.h"
@@ -19,6 +21,7 @@ namespace passel {
 namespace {
 
 constexpr std::size_t kMaxJobWord = 512;  // bytes
+constexpr int kTries = 10;
 
 std::string OwnerPath(const std::string& folder) {
   return fmt::format("{}{}{}", folder, folder.ends_with('/') ? "" : "/", kOwnerFile);
@@ -58,25 +61,84 @@ std::optional<struct stat> StatOf(const std::string& path) {
   return info;
 }
 
+// Those that were not there, the innermost first.
+Result<std::vector<std::string>> MakeFolder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> missing;
+  std::error_code error;
+  for (fs::path path = folder; !path.empty() && !fs::exists(path, error);
+       path = path.parent_path()) {
+    if (path.has_filename()) missing.push_back(path);
+  }
+  fs::create_directories(folder, error);
+  if (!error) return missing;
+  return ErrnoStatus(error.value(),
+                     fmt::format("cannot make the folder {} (name another, or make it)", folder));
+}
+
+// Folders only if they are empty.
+void RemoveMade(const std::vector<std::string>& made) {
+  std::error_code error;
+  for (const std::string& path : made) {
+    if (!std::filesystem::remove(path, error)) return;
+  }
+}
+
+// `*made`: it was not there.
+FileDescriptor OpenOwnerFile(const std::string& path, bool* made) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  FileDescriptor fd(::open(path.c_str(), kFlags | O_EXCL, 0666));
+  *made = fd.valid();
+  if (!fd.valid() && errno == EEXIST) fd.Reset(::open(path.c_str(), kFlags, 0666));
+  return fd;
+}
+
+bool IsOwnerFile(int fd, const std::string& path) {
+  struct stat held;
+  const auto there = StatOf(path);
+  return there && ::fstat(fd, &held) == 0 && held.st_dev == there->st_dev &&
+         held.st_ino == there->st_ino;
+}
+
 }  // namespace
 
 Result<FolderOwner> FolderOwner::Become(const std::string& folder, std::string_view job,
                                         std::string* left) {
+  for (int tries = 1;; ++tries) {
+    Result<FolderOwner> owner = TryToBecome(folder, job, left);
+    // A former owner may have taken file and folder away in between.
+    const bool gone = owner.ok() ? !owner->Owns(folder) : owner.status().code() == Code::kNotFound;
+    if (!gone || tries == kTries) return owner;
+  }
+}
+
+Result<FolderOwner> FolderOwner::TryToBecome(const std::string& folder, std::string_view job,
+                                             std::string* left) {
   const std::string path = OwnerPath(folder);
   std::string mine = OneLine(job);
-  FileDescriptor fd(
-      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
-  if (!fd.valid()) return Cannot("opened", folder, errno);
+  PASSEL_ASSIGN_OR_RETURN(std::vector<std::string> made, MakeFolder(folder));
+  bool is_new = false;
+  FileDescriptor fd = OpenOwnerFile(path, &is_new);
+  if (!fd.valid()) {
+    const int error = errno;
+    RemoveMade(made);
+    return Cannot("opened", folder, error);
+  }
+  made.insert(made.begin(), path);
+  if (!is_new) made.clear();
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   // Of the open file, not of the process: whatever else this process opens and closes there.
   const int locked = ::fcntl(fd.get(), F_OFD_SETLK, &lock) == 0 ? 0 : errno;
-  if (locked != 0 && locked != EAGAIN && locked != EACCES) return Cannot("locked", folder, locked);
+  if (locked != 0 && locked != EAGAIN && locked != EACCES) {
+    RemoveMade(made);
+    return Cannot("locked", folder, locked);
+  }
   std::array<char, 2048> bytes = {};
   const ssize_t got = ::pread(fd.get(), bytes.data(), bytes.size(), 0);
   const std::string_view text(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   *left = LineOf(text, 2);
-  if (locked == 0) return FolderOwner(folder, std::move(mine), std::move(fd));
+  if (locked == 0) return FolderOwner(folder, std::move(mine), std::move(fd), std::move(made));
   const std::string_view who = LineOf(text, 0);
   const std::string owner = who.empty() ? "another job" : Printable(who, 128);
   if (!mine.empty() && LineOf(text, 1) == mine) {
@@ -102,11 +164,13 @@ Status FolderOwner::Say(std::string_view saving) const {
   return {};
 }
 
+// With the lock: who has opened the file, too, finds that it is no more there.
+FolderOwner::~FolderOwner() {
+  if (fd_.valid() && !made_.empty() && Owns(folder_)) RemoveMade(made_);
+}
+
 bool FolderOwner::Owns(const std::string& folder) const {
-  struct stat held;
-  const auto there = StatOf(OwnerPath(folder));
-  return there && ::fstat(fd_.get(), &held) == 0 && held.st_dev == there->st_dev &&
-         held.st_ino == there->st_ino;
+  return IsOwnerFile(fd_.get(), OwnerPath(folder));
 }
 
 bool FolderOwner::IsOnSameDisk(const std::string& folder) const {

@@ -5,18 +5,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/file_descriptor.h"
 #include "base/log.h"
-#include "cluster/patience.h"
-#include "io/checkpoint_files.h"
-#include "io/checkpoint_folder.h"
 #include "shm/rendezvous_client.h"
 #include "store/membership.h"
-#include "train/checkpoint_watch.h"
 #include "train/model_plan.h"
 
 namespace passel::job {
@@ -25,22 +21,13 @@ namespace {
 // Of one look at another ps, which answers at once unless it is stopped; and until the next one.
 constexpr std::chrono::milliseconds kFetchLimit{100};
 constexpr std::chrono::seconds kFetchAgain{1};
-// At the end there is more time.
-constexpr std::chrono::seconds kLastFetchLimit{2};
-// For other ps to hear that the job is over.
-constexpr std::chrono::seconds kDismissLimit{2};
-// From the last step of a chief to its exit, as a rule.
-constexpr std::chrono::seconds kChiefLimit{2};
 // A chief that is started again at once finds the folder free.
 constexpr std::chrono::seconds kStandInAfter{1};
 constexpr std::chrono::seconds kOpenAgain{60};
 // Of a disk, until somebody is told that it does not answer.
 constexpr std::chrono::seconds kOpenLimit{10};
-// Of a saver that is to leave: while the job is served, and before its memory is needed.
+// Of a saver that is to leave while the job is served.
 constexpr std::chrono::milliseconds kLeaveSoon{50};
-constexpr std::chrono::seconds kLeaveLimit{1};
-// How often a disk that is waited for is asked whether it has answered.
-constexpr std::chrono::milliseconds kAskDiskAgain{20};
 
 std::int64_t Rows(const VariableTable& table, const std::string& variable) {
   std::int64_t rows = 0;
@@ -84,45 +71,6 @@ std::uint64_t CohortOf(const ShardMemory& memory) {
   if (memory.state->initialized.load(std::memory_order_acquire) == 0) return 0;
   return memory.state->cohort.load(std::memory_order_relaxed);
 }
-
-// Until when a last save is waited for, which signals bring nearer.
-class Haste {
- public:
-  explicit Haste(const LastSave& how) : how_(how), asked_(how.asked), limit_(how.limit) {}
-
-  Deadline limit() const { return limit_; }
-  /// While workers are waited for: wait no longer.
-  bool Signalled() {
-    const bool signalled = how_.signalled();
-    if (signalled) Hurry();
-    return signalled;
-  }
-  bool Over() {
-    if (how_.signalled()) {
-      over_ = asked_;
-      Hurry();
-    }
-    return over_ || limit_.Expired();
-  }
-  /// Nothing if it is over before.
-  template <typename T>
-  std::optional<T> Await(DiskCall<T> call) {
-    while (!call.Done(kAskDiskAgain)) {
-      if (Over()) return {};
-    }
-    return call.Take();
-  }
-
- private:
-  void Hurry() {
-    if (!asked_) limit_ = limit_.Sooner(kSaveLimitWhenAsked);
-    asked_ = true;
-  }
-
-  const LastSave& how_;
-  bool asked_, over_ = false;
-  Deadline limit_;
-};
 
 }  // namespace
 
@@ -191,6 +139,7 @@ bool JobKeeper::HoldsAll(std::uint64_t cohort) const {
 void JobKeeper::Hold(const shm::Arena& own) {
   const std::uint64_t cohort = CohortOf(own.memory());
   if (cohort == cohort_ && HoldsAll(cohort)) return;
+  Failpoint("keeper.hold");
   if (cohort != cohort_) {
     LetGo();  // the chief has begun anew: it is of before
     FileDescriptor fd(::fcntl(own.fd(), F_DUPFD_CLOEXEC, 0));
@@ -319,104 +268,6 @@ void JobKeeper::BeginStandIn() {
 void JobKeeper::StandInWith(std::unique_ptr<CheckpointSaver> saver) {
   saver->SaveWith(others_);
   stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(saver)});
-}
-
-void JobKeeper::DismissOthers() {
-  if (!others_) return;
-  Retire(Deadline::After(kLeaveLimit));
-  if (LastRetiredIsGone()) others_->Dismiss(Deadline::After(kDismissLimit));
-}
-
-Status JobKeeper::SaveLast(const LastSave& how) {
-  const std::string& folder = config_.checkpoints.folder;
-  if (folder.empty() || !held_[0]) return {};
-  const ShardMemory& lead = held_[0]->memory();
-  Haste haste(how);
-  for (;;) {
-    (void)MarkDeadByKernel(lead);
-    if (!SomebodyTrains(lead)) break;
-    if (MayCome(StateOf(lead, task_.Names().chief).phase) && !ChiefIsGone(lead)) {
-      return {};  // it saves
-    }
-    if (how.workers.Expired() || haste.Signalled()) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  const bool others_train = SomebodyTrains(lead);
-  const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
-  const auto newest = [&] {
-    return haste.Await(DiskCall<std::string>([folder] { return NewestCheckpointIn(folder); }));
-  };
-  const auto hangs = [&] {
-    return DeadlineExceeded(fmt::format(
-        "no checkpoint of global step {} was saved to {}: the disk has not answered in time, and "
-        "is left to itself",
-        step, folder));
-  };
-  std::optional<std::string> name = newest();
-  // It may be saving that, or be about to exit.
-  for (Patience patience(Deadline::After(kChiefLimit));
-       name && *name != CheckpointName(step) && !ChiefIsGone(lead) && patience.Again();) {
-    name = newest();
-  }
-  if (ChiefIsGone(lead) && name) name = newest();
-  if (!name) return hangs();
-  if (*name == CheckpointName(step)) {
-    saved_last_ = true;
-    return {};
-  }
-  const std::string missing = FetchMissing();
-  if (!missing.empty()) {
-    LogWarning(
-        "no checkpoint of global step {} was saved to {}, where the newest is {}: the values of {}",
-        step, folder, *name, missing);
-    return {};
-  }
-  while (!LastRetiredIsGone()) {
-    if (haste.Over()) return hangs();
-    std::this_thread::sleep_for(kAskDiskAgain);
-  }
-  if (!stand_in_) {
-    std::optional<Opening> opening = std::exchange(opening_, {});
-    if (!opening) {
-      PASSEL_ASSIGN_OR_RETURN(Opening begun, BeginOpening(/*wait=*/true));
-      opening.emplace(std::move(begun));
-    }
-    auto saver = haste.Await(std::move(*opening));
-    if (!saver) return hangs();
-    if (!saver->ok()) {
-      // It saves itself, and takes longer than we wait.
-      if (saver->status().code() == Code::kDeadlineExceeded && !ChiefIsGone(lead)) return {};
-      return saver->status().WithContext(
-          fmt::format("no checkpoint of global step {} was saved", step));
-    }
-    StandInWith(std::move(**saver));
-  }
-  CheckpointSaver& saver = *stand_in_->saver;
-  Status saved = saver.SaveOnce(Shards(), task_.Names(),
-                                others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains),
-                                haste.limit(), [&] {
-                                  if (haste.Over()) saver.GiveUp();
-                                });
-  saved_last_ = saved.ok();
-  if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
-    (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {
-      TellOfCheckpoint(summaries, InFolder(folder, CheckpointName(at)), at);
-      return true;
-    }));
-  }
-  return saved;
-}
-
-// "ps/1 are not here: why"; "" if all are held, or saved by others.
-std::string JobKeeper::FetchMissing() {
-  if (others_) return {};
-  const Deadline deadline = Deadline::After(kLastFetchLimit);
-  for (std::size_t s = 1; s < held_.size(); ++s) {
-    if (held_[s]) continue;
-    const Status fetched = Fetch(static_cast<int>(s), deadline);
-    if (!fetched.ok()) return fmt::format("ps/{} are not here: {}", s, fetched.message());
-  }
-  return {};
 }
 
 }  // namespace passel::job

@@ -73,6 +73,8 @@ class JobKeeper {
   bool saved_last() const { return saved_last_; }
 
  private:
+  // Of a saver that is to leave before its memory is needed.
+  static constexpr std::chrono::seconds kLeaveLimit{1};
   using Opening = DiskCall<Result<std::unique_ptr<CheckpointSaver>>>;
   // It saves while there is no chief.
   struct StandIn {

@@ -31,6 +31,9 @@ constexpr std::chrono::seconds kEvaluatorsLimit{15};
 constexpr std::chrono::seconds kWorkersLimit{10}, kWorkersLimitOnSigterm{2};
 // As long as signals let it.
 constexpr std::chrono::seconds kSaveLimit{600};
+// Of another ps than ps/0 that is told to go, until that holds its values: it looks for them within
+// a second, unless it is stopped.
+constexpr std::chrono::seconds kLeadLimit{10};
 
 // False if there is something that should have been saved.
 bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, bool chief_is_here, int signal,
@@ -59,6 +62,9 @@ bool AwaitSaver(RemoteDoor& door, int signal, SignalEvents& signals) {
 std::string WhatIsLeft(const shm::PsHost& host, int shard, const JobConfig& config) {
   if (host.arena() == nullptr) return "the job has not begun";
   const ShardMemory& memory = host.arena()->memory();
+  if (memory.state->initialized.load(std::memory_order_acquire) == 0) {
+    return "its variables have no values yet, so nothing is lost";
+  }
   (void)MarkDeadByKernel(memory);
   const bool kept = std::ranges::any_of(Membership(memory), [&](const Member& member) {
     return (member.phase == Phase::kRunning || member.phase == Phase::kJoining) &&
@@ -116,6 +122,9 @@ int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, cons
           fmt::format("the chief, {}, did not propose its plan within {:g} s: start it, or "
                       "raise --start_wait",
                       task.Names().chief_name, 1e-9 * static_cast<double>(config.start_wait_ns))));
+    case shm::PsHost::End::kGivenUp:
+      RemoveToken(task);
+      return FailTask(host.given_up());
     case shm::PsHost::End::kStopped:
       break;
   }
@@ -221,16 +230,22 @@ int RunPsTask(Task& task, const JobConfig& config) {
   // They hear how it ended; if this ps alone is told to go, they wait for its next life.
   const bool job_ends = end != shm::PsHost::End::kStopped || signal == SIGINT || !failure.ok();
   if (door && job_ends && (host.Stopped() || signal == SIGINT)) door->SayStopped();
-  if (door && job_ends) {
-    door->AwaitGuests(Deadline::After(kGuestsLimit), Deadline::After(kEvaluatorsLimit));
-  }
-  const bool saved = !keeper || SaveLast(*keeper, host, chief_is_here(), signal, *signals);
+  const Deadline evaluators = Deadline::After(kEvaluatorsLimit);
+  if (door && job_ends) door->AwaitGuests(Deadline::After(kGuestsLimit));
+  const bool given_up = end == shm::PsHost::End::kGivenUp;
+  const bool saved =
+      !keeper || given_up || SaveLast(*keeper, host, chief_is_here(), signal, *signals);
   if (keeper && job_ends) keeper->DismissOthers();
-  const bool writes = shard > 0 && door && host.arena() != nullptr && EachPsWritesItsPart(task);
+  const bool separate = EachPsWritesItsPart(task);
+  if (end == shm::PsHost::End::kStopped && shard > 0 && !task.flags.supervised && !separate) {
+    host.AwaitLead(signals->fd(), Deadline::After(kLeadLimit));
+  }
+  const bool writes = shard > 0 && door && host.arena() != nullptr && separate && !given_up;
   if (writes && !config.checkpoints.folder.empty() && !AwaitSaver(*door, signal, *signals)) {
     LogWarning("{} has not answered in time, and is left to itself", config.checkpoints.folder);
     (void)door.release();
   }
+  if (door && job_ends) door->AwaitEvaluators(evaluators);
   // Of another ps than ps/0 that one knows it.
   const bool saves = !config.checkpoints.folder.empty() && (!keeper || keeper->saved_last());
   const int code = EndPsTask(task, config, host, {end, signal, failure, saves && saved}, *signals);

@@ -163,11 +163,15 @@ bool RemoteDoor::IsThere(int worker) const {
                              [&](const auto& guest) { return guest.second->worker == worker; });
 }
 
-void RemoteDoor::AwaitGuests(Deadline workers, Deadline evaluators) {
+void RemoteDoor::AwaitGuests(Deadline deadline) {
   std::unique_lock lock(mutex_);
   over_ = true;
-  changed_.wait_for(lock, workers.Remaining(), [this] { return guests_.empty(); });
-  changed_.wait_for(lock, evaluators.Remaining(), [this] { return watchers_.empty(); });
+  changed_.wait_for(lock, deadline.Remaining(), [this] { return guests_.empty(); });
+}
+
+void RemoteDoor::AwaitEvaluators(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, deadline.Remaining(), [this] { return watchers_.empty(); });
 }
 
 bool RemoteDoor::AwaitSaver(bool asked, Deadline deadline, const std::function<bool()>& hurry) {

@@ -8,7 +8,7 @@
 // Of the ps of this process it asks as a worker of this host would: by its abstract socket. So each
 // worker of another host has a stand-in there while its control connection lives.
 //
-// Threads    Look(), LetGo() and AwaitGuests() by one thread; it has others of its own.
+// Threads    Look(), LetGo() and those that wait by one thread; it has others of its own.
 
 #pragma once
 
@@ -62,8 +62,11 @@ class RemoteDoor final : private fabric::ControlHandler {
   /// Whether that worker has come in by it, and is there.
   bool IsGuest(int worker);
   /// The job is over: until no worker of another host is connected, so that they have heard how it
-  /// ended, and no evaluator, which reads the last values.
-  void AwaitGuests(Deadline workers, Deadline evaluators);
+  /// ended.
+  void AwaitGuests(Deadline deadline);
+  /// After that, and after the last save, which waits for none of them: until no evaluator is
+  /// connected, so that they have read the last values.
+  void AwaitEvaluators(Deadline deadline);
   /// Of another ps than ps/0: until that has saved the last checkpoint, or has been gone for 15 s.
   /// `asked`: this task was told to go, and waits only for a save that is under way, or begins
   /// within 3 s. Ends when `hurry`, which is called often, says so. False: a part is still being

@@ -85,6 +85,11 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
         guest.stand_in->Renew(errand.bytes, Deadline::After(kArenaLimit)).status());
     return done;
   }
+  if (ask == "give_up") {
+    PASSEL_ASSIGN_OR_RETURN(const auto why, Field<std::string>(errand.json, "why"));
+    PASSEL_RETURN_IF_ERROR(guest.stand_in->GiveUp(why, Deadline::After(kAskLimit)));
+    return done;
+  }
   if (ask == "beginning") return TellBeginning();
   if (ask == "begin") {
     PASSEL_ASSIGN_OR_RETURN(const auto steps, Field<std::int64_t>(errand.json, "steps"));

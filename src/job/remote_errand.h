@@ -10,6 +10,7 @@
 //   {"ask":"beginning"}                 -->      {"ok":true, ...}: ShardBeginning
 //   (store/open_store.h)
 //   {"ask":"renew","bytes":n}, plan     -->      of the chief: in place of the arena that there is
+//   {"ask":"give_up","why":text}        -->      of the chief: the job cannot go on
 //   {"ask":"begin","steps":n}           -->      of the chief, to ps/0: the target; 0: none
 //   {"ask":"metrics","values":{name:text}} -->   to ps/0: numbers that the worker shows of itself
 //   {"ask":"batch", ...}                -->      to ps/0: job/remote_batches.h

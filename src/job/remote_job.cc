@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kConnectLimit{5}, kCheckedConnectLimit{1};
 constexpr std::chrono::milliseconds kLookForStop{100};
 // Of a ps, for what it answers at once unless it makes an arena.
 constexpr std::chrono::seconds kAnswerLimit{15};
-constexpr std::chrono::seconds kMetricsLimit{1};
+constexpr std::chrono::seconds kMetricsLimit{1}, kGiveUpLimit{2};
 
 fabric::ControlOptions LineTo(const Task& task, Role role, int index, int shard,
                               const HostPort& address) {
@@ -301,6 +301,16 @@ Status RemoteJob::Renew(const StorePlan& plan) {
     PASSEL_RETURN_IF_ERROR(Ask(shard, {{"ask", "renew"}}, ToJson(plan), deadline).status());
   }
   return {};
+}
+
+void RemoteJob::GiveUp(const std::string& why) {
+  if (here_) here_->GiveUp(why);
+  for (int shard = 0; shard < static_cast<int>(ps_.size()); ++shard) {
+    if (IsHere(static_cast<std::size_t>(shard))) continue;
+    const Status told =
+        Ask(shard, {{"ask", "give_up"}, {"why", why}}, {}, Deadline::After(kGiveUpLimit)).status();
+    if (!told.ok()) LogDebug("ps/{} was not told: {}", shard, told.message());
+  }
 }
 
 Status RemoteJob::CheckFolder(const std::string& folder) {

@@ -79,6 +79,8 @@ class RemoteJob {
   /// Of the chief: an arena of that plan in place of each that there is; AgreeOnPlan() follows.
   /// Errors: kFailedPrecondition, naming a worker that still trains.
   Status Renew(const StorePlan& plan);
+  /// As AttachedJob::GiveUp(), of all ps.
+  void GiveUp(const std::string& why);
   /// Outlives what it returns. Errors: those of fabric::OpenRemoteStore().
   Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan, bool prefetch);
   /// Of the chief: how far the job is to go; 0: without end.

@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "io/checkpoint_files.h"
+#include "io/checkpoint_folder.h"
 
 namespace passel::job {
 
@@ -55,6 +57,26 @@ Status CheckRemote(const Task& task, const JobConfig& config, bool has_gpu, cons
     LogWarning("{}: it writes no summaries to {}", who, config.summaries.folder);
   }
   return {};
+}
+
+Status JobIsLost(const Status& loss, const std::string& folder) {
+  const auto index = ReadCheckpointIndex(folder);
+  if (folder.empty()) {
+    return Internal(loss.message() +
+                    ": without --checkpoint_dir there is nothing to go back to, and the job is "
+                    "lost; start it anew, with --checkpoint_dir to lose less the next time");
+  }
+  if (!index.ok()) {
+    return Internal(fmt::format("{}: all tasks end, since {}; mend that and start the job anew",
+                                loss.message(), index.status().message()));
+  }
+  if (index->kept.empty()) {
+    return Internal(
+        fmt::format("{}: {} has no checkpoint to go back to, and the job is lost; start it anew",
+                    loss.message(), folder));
+  }
+  return Internal(fmt::format("{}: all tasks end; start it anew, and the job goes on from {}",
+                              loss.message(), InFolder(folder, index->kept.back().name)));
 }
 
 Status AwaitFirstValues(const Task& task, const JobConfig& config, Deadline deadline,

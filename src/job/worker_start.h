@@ -1,5 +1,5 @@
 // worker_start.h - how a worker task attaches to its job, gets its data, and waits until the job
-// has values.
+// has values; and what is to be said where these are lost.
 
 #pragma once
 
@@ -26,6 +26,10 @@ Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::Attac
 
 /// Errors: kInvalidArgument, naming what cannot be done by messages.
 Status CheckRemote(const Task& task, const JobConfig& config, bool has_gpu, const RemoteJob& job);
+
+/// The sentence for values of which a part is lost, `loss`, with what the user can do: `folder` is
+/// the --checkpoint_dir, "": none. kInternal.
+Status JobIsLost(const Status& loss, const std::string& folder);
 
 /// Until the chief has initialised the variables, and others let this task begin. Says every 10 s
 /// whom it waits for. Errors: kDeadlineExceeded, naming them; those of the store.

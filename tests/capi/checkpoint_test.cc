@@ -55,6 +55,15 @@ TEST(CapiCheckpoints, AJobAloneGoesOnAsIfItHadNeverEnded) {
     EXPECT_EQ(both.global_step, 200);
     EXPECT_EQ(both.values, undisturbed.values) << "slot variables, too";
 
+    // Values with which it has found no finite loss take nobody's place.
+    sandbox.SetEnv("LOSS", "nan");
+    const Outcome diverged = Alone(sandbox, 100, kFeatures, saving);
+    EXPECT_EQ(diverged.code, 2);
+    EXPECT_THAT(diverged.err, HasSubstr("loss or gradient of worker/0 was not finite at global "
+                                        "step 240: lower --learning_rate"));
+    EXPECT_EQ(WholeStep(folder), 200);
+    sandbox.SetEnv("LOSS", "0.5");
+
     // Another place to begin with, and none at all.
     const Outcome from = Alone(
         sandbox, 10, kFeatures,

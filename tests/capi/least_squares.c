@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
   }
   if (getenv("PATIENCE") != NULL) patience = atof(getenv("PATIENCE"));
   const long save_every = getenv("SAVE_EVERY") == NULL ? 0 : atol(getenv("SAVE_EVERY"));
+  const char* const loss = getenv("LOSS");
   const long steps = atol(argv[1]);
   const int features = atoi(argv[2]);
   const int64_t shape[1] = {features};
@@ -93,6 +94,7 @@ int main(int argc, char** argv) {
     if (status == PASSEL_OK) status = passel_wait(job, patience, NULL);
     if (status == PASSEL_OK) Check(passel_metric(job, "worker", me.worker), "passel_metric");
     if (status == PASSEL_OK) Check(passel_metric(job, "step", (double)step), "passel_metric");
+    if (status == PASSEL_OK && loss != NULL) Check(passel_metric(job, "loss", atof(loss)), "loss");
     if (status != PASSEL_OK || !me.is_chief || save_every == 0) continue;
     if ((step + 1) % save_every != 0) continue;
     int64_t saved = -1;

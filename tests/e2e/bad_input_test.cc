@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "support/program.h"
@@ -120,6 +121,24 @@ TEST(BadTaskTest, TokenFileThatIsAFifoOrOfAnotherUserIsRefused) {
   ASSERT_EQ(::chown((path + "2").c_str(), 12345, 0), 0);
   EXPECT_THAT(Refusal(sandbox, sandbox.Task("ps", 0, 1, 1, {"--token_file=" + path + "2"})),
               HasSubstr("belongs to user 12345"));
+}
+
+TEST(BadStartTest, ARefusedOneLeavesNothingWhereCheckpointsWereToGo) {
+  Sandbox sandbox;
+  const std::vector<std::string> small = {"--ps=0", "--workers=1", "--batch_size=20",
+                                          "--train_steps=10"};
+  const std::string other = sandbox.dir().File("other"), folder = sandbox.dir().File("new");
+  ASSERT_EQ(
+      sandbox.Run(sandbox.Train(With(small, {"--hidden_units=16", "--checkpoint_dir=" + other})))
+          .code,
+      0);
+  const auto start = sandbox.Train(With(
+      small, {"--hidden_units=8", "--resume=" + other, "--checkpoint_dir=" + folder + "/run"}));
+  EXPECT_THAT(Refusal(sandbox, start), HasSubstr("this job cannot go on from it"));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  std::filesystem::create_directories(folder + "/run");
+  EXPECT_THAT(Refusal(sandbox, start), HasSubstr("this job cannot go on from it"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder + "/run"));
 }
 
 }  // namespace

@@ -335,6 +335,37 @@ TEST(ByHandTest, TermOfThePsLeavesTheArenaToItsNextLife) {
   EXPECT_EQ(job.Finish("worker/0", 2).code, 143);
 }
 
+// Before ps/0 has looked, the values of ps/1 are there alone when no worker is left.
+TEST(ByHandTest, APsThatIsDrainedEarlyGivesItsValuesToPs0) {
+  HandStarted job(2, 2, kEndless);
+  const std::string folder = "--checkpoint_dir=" + job.sandbox().dir().File("checkpoints");
+  job.Start("ps/0", "keeper.hold:1:sleep2000", {folder});
+  job.Start("ps/1", "", {folder});
+  for (const char* worker : {"worker/0", "worker/1"}) job.Start(worker, "", {folder});
+  ASSERT_TRUE(job["worker/1"].WaitFor("training step ")) << job["worker/1"].Err();
+  job.Kill("worker/0");
+  job["worker/1"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("worker/1").code, 143);
+  for (const char* ps : {"ps/1", "ps/0"}) job[ps].Signal(SIGTERM);
+  for (const char* ps : {"ps/0", "ps/1"}) EXPECT_EQ(job.Finish(ps).code, 143) << job[ps].Err();
+  EXPECT_THAT(job["ps/0"].Err(), HasSubstr("saved checkpoint"));
+  EXPECT_EQ(job.sandbox().Leftovers(), "");
+}
+
+// What has not begun loses nothing, and says so.
+TEST(ByHandTest, APsThatIsDrainedBeforeThereAreValuesSaysSo) {
+  HandStarted job(1, 1, kEndless);
+  job.Start("ps/0");
+  ASSERT_TRUE(job.Start("worker/0", "chief.before_open:1:stop").WaitFor("Initializing session"));
+  const Deadline soon = Deadline::After(Scaled(20));
+  while (job.sandbox().Status()["arena"].is_null() && !soon.Expired()) {
+  }
+  job["ps/0"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("ps/0").code, 143);
+  EXPECT_THAT(job["ps/0"].Err(), HasSubstr("its variables have no values yet, so nothing is lost"));
+  job.Kill("worker/0");
+}
+
 TEST(ByHandTest, StatusOfTheMostWorkersThereMayBeIsWhole) {
   HandStarted job(1, 256, kEndless);
   for (const char* task : {"ps/0", "worker/0"}) job.Start(task);

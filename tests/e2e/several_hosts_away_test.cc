@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "e2e/hosts_job.h"
 
@@ -87,6 +89,43 @@ TEST_F(SeveralHostsAwayTest, EvaluatorOfAnotherHostSeesTheSameLastValues) {
   job.Start("worker/0");
   job.Start("evaluator/0", {"--eval_consistent"});
   EXPECT_THAT(job.OnlyErrorOf("evaluator/0"), HasSubstr("host of ps/0"));
+}
+
+// Nor is it forgotten: it reads the last values once it goes on.
+TEST_F(SeveralHostsAwayTest, TheLastSaveDoesNotWaitForAnEvaluatorThatHangs) {
+  HostsJob job = Job(1, 1, {"worker/0", "evaluator/0"}, With(kEndless, {"--eval_interval=0.2"}));
+  const std::string folder = "--checkpoint_dir=" + job.sandbox().dir().File("checkpoints");
+  job.StartAll({folder});
+  ASSERT_TRUE(job["ps/0"].WaitFor("saved checkpoint")) << job["ps/0"].Err();
+  ASSERT_TRUE(job.Start("evaluator/0").WaitFor("evaluation at global step "))
+      << job["evaluator/0"].Err();
+  ASSERT_TRUE(job.sandbox().Advances(50));
+  const std::size_t before = job["ps/0"].Err().size();
+  job["evaluator/0"].Signal(SIGSTOP);
+  job.Stop();
+  EXPECT_EQ(job.Finish("worker/0").code, 130);
+  const Deadline soon = Deadline::After(std::chrono::seconds(30));
+  while (job["ps/0"].Err().find("saved checkpoint", before) == std::string::npos) {
+    ASSERT_FALSE(soon.Expired()) << job["ps/0"].Err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  job["evaluator/0"].Signal(SIGCONT);
+  job.ExpectEnd(130);
+}
+
+// Without a checkpoint the chief gives the job up, on all hosts.
+TEST_F(SeveralHostsAwayTest, LossOfTheValuesOfAnotherHostEndsTheJob) {
+  HostsJob job = Job(2, 2, {"ps/1", "worker/1"}, With(kEndless, {"--ps_wait=1"}));
+  job.StartAll();
+  ASSERT_TRUE(job["worker/0"].WaitFor("training step 100 done")) << job["worker/0"].Err();
+  for (const char* task : {"ps/1", "worker/1"}) job.Kill(task);
+  EXPECT_EQ(job.Finish("worker/0").code, 143);
+  for (const char* task : {"ps/1", "worker/1", "worker/0"}) job.Start(task);
+  for (const char* task : {"worker/0", "worker/1", "ps/0", "ps/1"}) {
+    EXPECT_THAT(job.OnlyErrorOf(task, 1), AllOf(HasSubstr("ps/1 has lost its values while ps/0"),
+                                                HasSubstr("the job is lost; start it anew")))
+        << task;
+  }
 }
 
 // At one moment, of both hosts: ps/0 gives each another place.

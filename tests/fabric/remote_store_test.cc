@@ -129,6 +129,12 @@ TEST(RemoteStore, AnUpdateThatIsRepeatedIsAppliedOnce) {
       }
       ExpectAll(*store, 30);
       EXPECT_EQ(store->counters().pushes_begun.load(), 30u);
+      // Who saves on the host of ps/0 hears of a loss that was not finite.
+      const auto& there = host.Memory()[0].tasks[0].counters.not_finite_at;
+      EXPECT_EQ(there.load(), 0);
+      store->counters().not_finite_at.store(31);
+      ASSERT_TRUE(PushConstant(*store, -1).ok());
+      EXPECT_EQ(there.load(), 31);
     }
   }
 }

@@ -254,18 +254,25 @@ TEST(ByHandFaultTest, DeathIsToldOnceByThePsAndByTheOtherWorkers) {
   }
 }
 
-// Without a checkpoint, that is.
+// Without a checkpoint, that is. All hear of it, and nobody waits for the others.
 TEST(ByHandFaultTest, LossOfTheValuesOfPs0EndsTheJob) {
-  HandStarted job(2, 2, kEndless);
+  HandStarted job(2, 2, {"--train_steps=100000000", "--start_wait=300"});
   job.StartAll();
   ASSERT_TRUE(job.Advances(100)) << job["worker/0"].Err();
   for (const char* task : {"worker/0", "worker/1", "ps/0"}) job.Kill(task);
-  for (const char* task : {"ps/0", "worker/0", "worker/1"}) job.Start(task);
-  for (const char* worker : {"worker/0", "worker/1"}) {
-    EXPECT_THAT(job.OnlyErrorOf(worker, 1),
-                AllOf(HasSubstr("ps/0 has lost its values while ps/1 still has those of "),
-                      HasSubstr("start it anew")));
+  for (const char* task : {"ps/0", "worker/1"}) job.Start(task);
+  const Deadline soon = Deadline::After(Scaled(20));
+  while (job.sandbox().Status()["joined"] != nlohmann::json{1}) {
+    ASSERT_FALSE(soon.Expired()) << job["worker/1"].Err();
   }
+  job.Start("worker/0");
+  for (const char* task : {"worker/0", "worker/1", "ps/0", "ps/1"}) {
+    EXPECT_THAT(job.OnlyErrorOf(task, 1),
+                AllOf(HasSubstr("ps/0 has lost its values while ps/1 still has those of "),
+                      HasSubstr("the job is lost; start it anew, with --checkpoint_dir")))
+        << task;
+  }
+  EXPECT_EQ(job.sandbox().Leftovers(), "");
 }
 
 }  // namespace

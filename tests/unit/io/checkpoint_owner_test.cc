@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
 #include "io/checkpoint_folder.h"
 #include "support/failing_ops.h"
@@ -119,6 +123,58 @@ TEST_F(CheckpointOwnerTest, WhatIsInTheWayOfItsLockIsNamed) {
   fs::remove(other + "/.owner");
   ASSERT_EQ(::mkfifo((other + "/.owner").c_str(), 0600), 0);
   EXPECT_FALSE(Own(other).ok());  // and does not wait for a reader
+}
+
+TEST(FolderOwnerTest, WhoWritesNothingLeavesNothing) {
+  const TempDir dir;
+  const std::string fresh = dir.File("a/b/c/");
+  EXPECT_TRUE(Own(fresh).ok());
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+  // Folders of others stay, and what others own meanwhile.
+  const std::string there = dir.File("there");
+  fs::create_directory(there);
+  {
+    const auto first = Own(there);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(Own(there).status().code(), Code::kAlreadyExists);
+    EXPECT_TRUE(first->index().kept.empty());
+    EXPECT_EQ(Own(there).status().code(), Code::kAlreadyExists);
+  }
+  EXPECT_TRUE(fs::is_empty(there));
+  // After a save all stays.
+  {
+    auto saves = Own(fresh);
+    ASSERT_TRUE(saves.ok());
+    Save(*saves, 1);
+  }
+  EXPECT_TRUE(fs::exists(fresh + ".owner"));
+  EXPECT_TRUE(Own(fresh).ok());
+  EXPECT_TRUE(fs::exists(fresh + ".owner"));
+}
+
+// Each is the only owner for as long as it is one, whoever makes the file and takes it away.
+TEST(FolderOwnerTest, OneAtATimeWhileTheFileComesAndGoes) {
+  const TempDir dir;
+  const std::string path = dir.File("c");
+  std::atomic<int> owners{0}, most{0}, turns{0};
+  const auto compete = [&] {
+    for (int i = 0; i < 300; ++i) {
+      std::string left;
+      const auto owner = FolderOwner::Become(path, "", &left);
+      if (!owner.ok()) continue;
+      most = std::max(most.load(), ++owners);
+      ++turns;
+      --owners;
+    }
+  };
+  {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) threads.emplace_back(compete);
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(most, 1);
+  EXPECT_GT(turns, 0);
+  EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
 // The last call of all that write an index: it may be there, so its checkpoint has to stay.

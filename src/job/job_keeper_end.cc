@@ -1,0 +1,169 @@
+// What ps/0 of a job by hand does when that ends.
+
+#include <fmt/core.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "cluster/patience.h"
+#include "io/checkpoint_files.h"
+#include "io/checkpoint_folder.h"
+#include "job/job_keeper.h"
+#include "store/membership.h"
+#include "train/checkpoint_watch.h"
+
+namespace passel::job {
+namespace {
+
+// Of another ps; there is more time than before.
+constexpr std::chrono::seconds kLastFetchLimit{2};
+// For other ps to hear that the job is over.
+constexpr std::chrono::seconds kDismissLimit{2};
+// From the last step of a chief to its exit, as a rule.
+constexpr std::chrono::seconds kChiefLimit{2};
+// How often a disk that is waited for is asked whether it has answered.
+constexpr std::chrono::milliseconds kAskDiskAgain{20};
+
+// Until when a last save is waited for, which signals bring nearer.
+class Haste {
+ public:
+  explicit Haste(const LastSave& how) : how_(how), asked_(how.asked), limit_(how.limit) {}
+
+  Deadline limit() const { return limit_; }
+  /// While workers are waited for: wait no longer.
+  bool Signalled() {
+    const bool signalled = how_.signalled();
+    if (signalled) Hurry();
+    return signalled;
+  }
+  bool Over() {
+    if (how_.signalled()) {
+      over_ = asked_;
+      Hurry();
+    }
+    return over_ || limit_.Expired();
+  }
+  /// Nothing if it is over before.
+  template <typename T>
+  std::optional<T> Await(DiskCall<T> call) {
+    while (!call.Done(kAskDiskAgain)) {
+      if (Over()) return {};
+    }
+    return call.Take();
+  }
+
+ private:
+  void Hurry() {
+    if (!asked_) limit_ = limit_.Sooner(kSaveLimitWhenAsked);
+    asked_ = true;
+  }
+
+  const LastSave& how_;
+  bool asked_, over_ = false;
+  Deadline limit_;
+};
+
+}  // namespace
+
+void JobKeeper::DismissOthers() {
+  if (!others_) return;
+  Retire(Deadline::After(kLeaveLimit));
+  if (LastRetiredIsGone()) others_->Dismiss(Deadline::After(kDismissLimit));
+}
+
+Status JobKeeper::SaveLast(const LastSave& how) {
+  const std::string& folder = config_.checkpoints.folder;
+  if (folder.empty() || !held_[0]) return {};
+  const ShardMemory& lead = held_[0]->memory();
+  Haste haste(how);
+  for (;;) {
+    (void)MarkDeadByKernel(lead);
+    if (!SomebodyTrains(lead)) break;
+    if (MayCome(StateOf(lead, task_.Names().chief).phase) && !ChiefIsGone(lead)) {
+      return {};  // it saves
+    }
+    if (how.workers.Expired() || haste.Signalled()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const bool others_train = SomebodyTrains(lead);
+  const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
+  const auto newest = [&] {
+    return haste.Await(DiskCall<std::string>([folder] { return NewestCheckpointIn(folder); }));
+  };
+  const auto hangs = [&] {
+    return DeadlineExceeded(fmt::format(
+        "no checkpoint of global step {} was saved to {}: the disk has not answered in time, and "
+        "is left to itself",
+        step, folder));
+  };
+  std::optional<std::string> name = newest();
+  // It may be saving that, or be about to exit.
+  for (Patience patience(Deadline::After(kChiefLimit));
+       name && *name != CheckpointName(step) && !ChiefIsGone(lead) && patience.Again();) {
+    name = newest();
+  }
+  if (ChiefIsGone(lead) && name) name = newest();
+  if (!name) return hangs();
+  if (*name == CheckpointName(step)) {
+    saved_last_ = true;
+    return {};
+  }
+  const std::string missing = FetchMissing();
+  if (!missing.empty()) {
+    LogWarning(
+        "no checkpoint of global step {} was saved to {}, where the newest is {}: the values of {}",
+        step, folder, *name, missing);
+    return {};
+  }
+  while (!LastRetiredIsGone()) {
+    if (haste.Over()) return hangs();
+    std::this_thread::sleep_for(kAskDiskAgain);
+  }
+  if (!stand_in_) {
+    std::optional<Opening> opening = std::exchange(opening_, {});
+    if (!opening) {
+      PASSEL_ASSIGN_OR_RETURN(Opening begun, BeginOpening(/*wait=*/true));
+      opening.emplace(std::move(begun));
+    }
+    auto saver = haste.Await(std::move(*opening));
+    if (!saver) return hangs();
+    if (!saver->ok()) {
+      // It saves itself, and takes longer than we wait.
+      if (saver->status().code() == Code::kDeadlineExceeded && !ChiefIsGone(lead)) return {};
+      return saver->status().WithContext(
+          fmt::format("no checkpoint of global step {} was saved", step));
+    }
+    StandInWith(std::move(**saver));
+  }
+  CheckpointSaver& saver = *stand_in_->saver;
+  Status saved = saver.SaveOnce(Shards(), task_.Names(),
+                                others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains),
+                                haste.limit(), [&] {
+                                  if (haste.Over()) saver.GiveUp();
+                                });
+  saved_last_ = saved.ok();
+  if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
+    (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {
+      TellOfCheckpoint(summaries, InFolder(folder, CheckpointName(at)), at);
+      return true;
+    }));
+  }
+  return saved;
+}
+
+// "ps/1 are not here: why"; "" if all are held, or saved by others.
+std::string JobKeeper::FetchMissing() {
+  if (others_) return {};
+  const Deadline deadline = Deadline::After(kLastFetchLimit);
+  for (std::size_t s = 1; s < held_.size(); ++s) {
+    if (held_[s]) continue;
+    const Status fetched = Fetch(static_cast<int>(s), deadline);
+    if (!fetched.ok()) return fmt::format("ps/{} are not here: {}", s, fetched.message());
+  }
+  return {};
+}
+
+}  // namespace passel::job
