@@ -129,6 +129,7 @@ void EventFile::Close(std::optional<Event> last) {
 
 void EventFile::WriteAll() {
   std::int64_t flush_at_ns = MonotonicNs();  // the first event at once
+  std::int64_t interval_ns = options_.first_interval.count();
   for (;;) {
     bool closing = false;
     if (const std::optional<Event> event = Take(flush_at_ns, &closing)) {
@@ -139,7 +140,9 @@ void EventFile::WriteAll() {
     }
     if (closing || buffer_.size() >= kMostBuffered || MonotonicNs() >= flush_at_ns) {
       Flush();
-      flush_at_ns = MonotonicNs() + options_.flush_interval.count();
+      interval_ns = std::min<std::int64_t>(interval_ns, options_.flush_interval.count());
+      flush_at_ns = MonotonicNs() + interval_ns;
+      interval_ns *= 2;
     }
     if (closing) return;
   }

@@ -5,8 +5,9 @@
 //
 // Whoever adds an event never waits: a thread of the writer makes histograms, encodes and writes.
 // Its queue is short; what finds it full is dropped and counted. What is written reaches the file
-// when `flush_interval` is over or much has gathered, the first event at once, and all of it when
-// the writer closes: a process that is killed loses what came in between.
+// when an interval is over or much has gathered, the first event at once, and all of it when the
+// writer closes: a process that is killed loses what came in between. The first interval is short,
+// each is twice the one before it, and none is longer than `flush_interval`.
 //
 // Every writer makes a file of its own, whose name sorts behind those in the folder, even if the
 // clock was set back: readers take the files in that order, one after the other.
@@ -41,6 +42,7 @@ namespace passel {
 struct EventFileOptions {
   std::size_t max_queue = 10;  ///< events
   std::chrono::nanoseconds flush_interval = std::chrono::seconds(120);
+  std::chrono::nanoseconds first_interval = std::chrono::seconds(1);
   /// Told of each problem, but of none twice, on the thread of the writer. May be empty.
   std::function<void(const std::string& sentence)> on_problem{};
   /// Asked on the thread of the writer, before an event is written, for others to write before it.

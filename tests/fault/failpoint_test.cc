@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <optional>
 
 #include "support/program.h"
+#include "support/whole_checkpoints.h"
 
 namespace passel::testing {
 namespace {
@@ -72,6 +74,65 @@ INSTANTIATE_TEST_SUITE_P(
                       Window{"worker.before_leave", 1, "hogwild", "worker/", 1}),
     [](const auto& test) {
       std::string name = fmt::format("{}_{}_{}", test.param.point, test.param.hit, test.param.mode);
+      std::ranges::replace(name, '.', '_');
+      return name;
+    });
+
+// Every place in every mode, where it is reached first, soon after and later: 450 of them.
+class SlowWindowTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SlowWindowTest, WhoIsKilledThereStopsNoJob) {
+  const std::string point = GetParam();
+  const bool launchers = point.starts_with("checkpoint.") || point.starts_with("copy.") ||
+                         point.starts_with("supervisor.");
+  for (const char* mode : {"hogwild", "locked", "ssp", "replicas", "barrier"}) {
+    for (const int hit : {1, 3, 20}) {
+      SCOPED_TRACE(fmt::format("{}, passage {}", mode, hit));
+      Sandbox sandbox;
+      const std::string marker = sandbox.dir().File("killed");
+      const std::string folder = sandbox.dir().path() + "/c";
+      std::vector<std::string> command = sandbox.Train(
+          {"--ps=2", "--workers=3", "--pin=none", "--hidden_units=16", "--batch_size=20",
+           "--train_steps=300", "--max_restarts=1", "--save_steps=20", "--checkpoint_dir=" + folder,
+           std::string("--mode=") + mode, "--report=" + sandbox.dir().File("r")});
+      if (point == "copy.met") command.push_back("--checkpoint_consistent");
+      sandbox.SetEnv("PASSEL_FAILPOINT", fmt::format("{}:{}:kill:{}", point, hit, marker));
+      Outcome end = sandbox.Run(command);
+      const bool killed = std::filesystem::exists(marker);
+      if (hit == 1 && !point.starts_with("round.") && !point.starts_with("push.") &&
+          !point.starts_with("ssp.")) {
+        EXPECT_TRUE(killed);
+      }
+      if (killed && launchers) {
+        ASSERT_EQ(end.code, 1000 + SIGKILL) << end.err;
+        EXPECT_EQ(sandbox.Leftovers(), "");
+        if (std::filesystem::exists(folder + "/checkpoint")) {
+          EXPECT_GE(WholeStep(folder), 0);
+        }
+        end = sandbox.Run(command);
+      }
+      ASSERT_EQ(end.code, 0) << end.err;
+      EXPECT_EQ(end.errors.size(), 0u) << end.err;
+      EXPECT_GE(ReadJson(sandbox.dir().File("r"))["global_step"], 300);
+      EXPECT_GE(WholeStep(folder), 300);
+      EXPECT_EQ(UnfinishedFiles(folder), "");
+      EXPECT_EQ(sandbox.Leftovers(), "");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fault, SlowWindowTest,
+    ::testing::Values("arena.reserved", "arena.before_publish", "ps.published", "ps.kept",
+                      "chief.before_open", "join.claimed", "join.before_identity",
+                      "join.before_clock", "join.clock", "join.before_mode", "join.before_running",
+                      "join.running", "join.follow", "worker.computed", "push.claimed",
+                      "push.before_version", "round.arrived", "round.decided", "round.saving",
+                      "round.saved", "round.piece", "round.applied", "round.before_finish",
+                      "ssp.completed", "worker.before_leave", "supervisor.started_child",
+                      "checkpoint.begin", "copy.met", "checkpoint.written", "checkpoint.committed"),
+    [](const auto& test) {
+      std::string name = test.param;
       std::ranges::replace(name, '.', '_');
       return name;
     });

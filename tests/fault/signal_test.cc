@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "support/program.h"
 
@@ -60,6 +61,32 @@ TEST(StoppedWorkerTest, AsynchronousOthersGoOnAndItComesBack) {
     for (std::size_t w = 0; w < 3; ++w) EXPECT_EQ(Phase(sandbox, w), "running");
     sandbox.Interrupt(train);
   }
+}
+
+// Each worker sleeps for most of a step, so that it is of no use to the others that one is stopped.
+TEST(StoppedWorkerTest, TheOthersKeepTheirSpeed) {
+  Sandbox sandbox;
+  Program train = StartEndless(sandbox, {"--workers=3", "--hidden_units=16", "--batch_size=20",
+                                         "--slow_worker=0:10ms,1:10ms,2:10ms"});
+  ASSERT_TRUE(sandbox.Advances(50)) << train.Err();
+  const auto speed = [&] {
+    const std::int64_t begin = sandbox.GlobalStep(), begin_ns = MonotonicNs();
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    const std::int64_t end = sandbox.GlobalStep(), end_ns = MonotonicNs();
+    return 1e9 * static_cast<double>(end - begin) / static_cast<double>(end_ns - begin_ns);
+  };
+  const pid_t stopped = sandbox.TaskPid("worker", 1);
+  ASSERT_NE(stopped, 0);
+  // On a busy machine the best of some pairs tells what the one that is stopped costs.
+  double all = 1, others = 0;
+  for (int pair = 0; pair < 8 && others < 0.9 * all * 2 / 3; ++pair) {
+    all = speed();
+    ::kill(stopped, SIGSTOP);
+    others = speed();
+    ::kill(stopped, SIGCONT);
+  }
+  EXPECT_GE(others, 0.9 * all * 2 / 3) << all << " steps/s of all";
+  sandbox.Interrupt(train);
 }
 
 TEST(StoppedWorkerTest, BarrierEvictsAndKillsIt) {
@@ -239,17 +266,28 @@ TEST(StoppedWorkerTest, JobThatIsDoneEndsWithoutItAsOnStallSays) {
   }
 }
 
-TEST(StoppedPsTest, NobodyNeedsIt) {
-  Sandbox sandbox;
-  Program train =
-      sandbox.Start(sandbox.Train({"--train_steps=3000", "--report=" + sandbox.dir().File("r")}));
-  ASSERT_TRUE(sandbox.Advances(50)) << train.Err();
-  ::kill(sandbox.TaskPid("ps", 0), SIGSTOP);
-  const Outcome outcome = sandbox.Finish(train, 30);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_GE(ReadJson(sandbox.dir().File("r"))["global_step"], 3000);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+// At any time after the workers have its memory.
+void StopPs(int runs) {
+  Random random(TestSeed());
+  for (int run = 0; run < runs; ++run) {
+    SCOPED_TRACE(run);
+    Sandbox sandbox;
+    Program train = sandbox.Start(
+        sandbox.Train({run % 2 == 0 ? "--mode=hogwild" : "--mode=barrier", "--train_steps=3000",
+                       "--pin=none", "--hidden_units=16", "--batch_size=20",
+                       "--slow_worker=0:1ms,1:1ms", "--report=" + sandbox.dir().File("r")}));
+    ASSERT_TRUE(sandbox.Advances(10)) << train.Err();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.Below(100'000)));
+    if (const pid_t ps = sandbox.TaskPid("ps", 0); ps != 0) ::kill(ps, SIGSTOP);
+    const Outcome outcome = sandbox.Finish(train, 30);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_GE(ReadJson(sandbox.dir().File("r"))["global_step"], 3000);
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
 }
+
+TEST(StoppedPsTest, NobodyNeedsIt) { StopPs(2); }
+TEST(SlowStoppedPsTest, NobodyNeedsIt) { StopPs(30); }
 
 // Whether a process has a handler for SIGTERM.
 bool HandlesSignals(pid_t pid) {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <mutex>
 
+#include "base/clock.h"
 #include "support/failing_ops.h"
 #include "support/read_events.h"
 #include "support/temp_dir.h"
@@ -100,7 +101,7 @@ TEST_F(EventFileTest, EachOneIsANewFileThatSortsLastEvenIfTheClockWasSetBack) {
 }
 
 TEST_F(EventFileTest, TheFirstEventIsWrittenAtOnceAndTheNextWhenTheTimeIsOver) {
-  options_.flush_interval = std::chrono::hours(1);
+  options_.flush_interval = options_.first_interval = std::chrono::hours(1);
   auto lazy = Create().value();
   EXPECT_TRUE(lazy->Add(ScalarAt(1)));
   EXPECT_TRUE(Holds(lazy->path(), 2));
@@ -114,6 +115,20 @@ TEST_F(EventFileTest, TheFirstEventIsWrittenAtOnceAndTheNextWhenTheTimeIsOver) {
   EXPECT_TRUE(Holds(lazy->path(), 2));
   lazy->Close();
   EXPECT_TRUE(Holds(lazy->path(), 3));
+}
+
+// Who opens TensorBoard at the start sees the first points soon, and a long job writes seldom.
+TEST_F(EventFileTest, TheFirstEventsAreThereSoonAndEachNextTimeIsTwiceAsLong) {
+  options_.flush_interval = std::chrono::hours(1);
+  options_.first_interval = std::chrono::milliseconds(20);
+  auto file = Create().value();
+  const std::int64_t begin_ns = MonotonicNs();
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(file->Add(ScalarAt(i + 1)));
+    EXPECT_TRUE(Holds(file->path(), static_cast<std::size_t>(i) + 2));
+    // 0, 20, 60, 140, 300, 620 ms.
+    EXPECT_GE(MonotonicNs() - begin_ns, ((1 << i) - 1) * 20'000'000) << i;
+  }
 }
 
 // A disk that answers when it is told to.

@@ -36,8 +36,8 @@ inline Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& p
 }
 
 inline void Save(CheckpointFolder& folder, std::int64_t step, double now = 2000, bool best = false,
-                 int parts = 1) {
-  ASSERT_TRUE(WriteParts(folder.path(), step, parts).ok());
+                 int parts = 1, FileOps& ops = FileOps::Real()) {
+  ASSERT_TRUE(WriteParts(folder.path(), step, parts, "", ops).ok());
   Status done = folder.Commit(step, parts, now);
   if (done.ok() && best) done = folder.MarkBest(CheckpointName(step), {0.5, step});
   ASSERT_TRUE(done.ok()) << done.ToString();

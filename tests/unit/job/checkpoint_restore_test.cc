@@ -79,6 +79,7 @@ class Job {
         const Result<Ticket> ticket = store.Push(buffer, view->stamp(), Deadline::After(kLong));
         ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
         tickets.push_back(*ticket);
+        store.counters().cursor_epochs.store(static_cast<std::uint64_t>(step));
         store.counters().cursor_index.store(static_cast<std::uint64_t>(10 * step + k));
       }
       for (std::size_t k = 0; k < kWorkers; ++k) {
@@ -89,15 +90,13 @@ class Job {
 
   void Save(const std::string& folder) {
     const int shards = plan_.variables.shards();
-    std::vector<ShardMemory> memory;
-    for (int s = 0; s < shards; ++s) memory.push_back(arena_->shard(s));
-    const JobProgress progress = ProgressOf(memory);
+    const JobProgress progress = Progress();
     CheckpointWords words;
     words.model = model_;
     words.ps = shards;
     words.workers = kWorkers;
     for (int s = 0; s < shards; ++s) {
-      const ShardMemory& shard = memory[static_cast<std::size_t>(s)];
+      const ShardMemory& shard = arena_->shard(s);
       std::vector<const float*> contents = {shard.values};
       for (int k = 0; k < shard.num_slots; ++k) contents.push_back(shard.slots[k]);
       CopySource source(std::move(contents), shard.floats, plan_.block_floats);
@@ -124,8 +123,11 @@ class Job {
     return wholes;
   }
   std::int64_t global_step() const { return stores_[0]->global_step(); }
-  std::uint64_t cursor(int worker) {
-    return stores_[static_cast<std::size_t>(worker)]->counters().cursor_index.load();
+  // Versions, clocks, cursors.
+  JobProgress Progress() const {
+    std::vector<ShardMemory> memory;
+    for (int s = 0; s < plan_.variables.shards(); ++s) memory.push_back(arena_->shard(s));
+    return ProgressOf(memory);
   }
 
  private:
@@ -156,7 +158,23 @@ class Job {
   std::vector<std::unique_ptr<ParameterStore>> stores_;
 };
 
+void ExpectSameProgress(const JobProgress& a, const JobProgress& b) {
+  EXPECT_EQ(a.global_step, b.global_step);
+  for (const JobProgress::Shard& shard : b.shards) {
+    EXPECT_EQ(shard.version, a.shards[0].version);
+    EXPECT_EQ(shard.optimizer_step, a.shards[0].optimizer_step);
+  }
+  ASSERT_EQ(a.workers.size(), b.workers.size());
+  for (std::size_t k = 0; k < a.workers.size(); ++k) {
+    EXPECT_EQ(a.workers[k].clock, b.workers[k].clock);
+    EXPECT_EQ(a.workers[k].cursor_epochs, b.workers[k].cursor_epochs);
+    EXPECT_EQ(a.workers[k].cursor_index, b.workers[k].cursor_index);
+    EXPECT_EQ(a.workers[k].local_steps, b.workers[k].local_steps);
+  }
+}
+
 TEST(CheckpointRestoreTest, EveryModeAndOptimizerGoesOnOnAnyOtherShards) {
+  constexpr int kBefore = 20, kAfter = 100;  // steps
   std::mt19937 random(15);
   for (std::size_t m = 0; m < std::size(kModes); ++m) {
     for (const OptimizerConfig& optimizer : EveryOptimizer()) {
@@ -168,25 +186,29 @@ TEST(CheckpointRestoreTest, EveryModeAndOptimizerGoesOnOnAnyOtherShards) {
       const test::TempDir dir;
       Job whole(model, optimizer, mode, from, random);
       whole.Initialize();
-      whole.Train(1, 5);
+      whole.Train(1, kBefore);
       whole.Save(dir.path());
       const std::string name = "model.ckpt-" + std::to_string(whole.global_step());
       const auto set = CheckpointSet::Open(dir.path(), name);
       ASSERT_TRUE(set.ok()) << what << ": " << set.status().ToString();
 
+      SCOPED_TRACE(what);
       Job restored(model, optimizer, mode, to, random);
       restored.Restore(*set);
-      EXPECT_EQ(restored.cursor(1), 51u) << what;
-      EXPECT_EQ(restored.global_step(), whole.global_step()) << what;
-      whole.Train(6, 5);
-      restored.Train(6, 5);
-      ASSERT_FALSE(::testing::Test::HasFatalFailure()) << what;
-      EXPECT_EQ(restored.global_step(), whole.global_step()) << what;
+      const JobProgress progress = restored.Progress();
+      EXPECT_EQ(progress.workers[1].cursor_index, 10u * kBefore + 1);
+      EXPECT_EQ(progress.workers[1].cursor_epochs, static_cast<std::uint64_t>(kBefore));
+      EXPECT_EQ(progress.workers[1].clock, mode.traits().bounded ? 1u * kBefore : 0u);
+      ExpectSameProgress(whole.Progress(), progress);
+      whole.Train(kBefore + 1, kAfter);
+      restored.Train(kBefore + 1, kAfter);
+      ASSERT_FALSE(::testing::Test::HasFatalFailure());
+      EXPECT_GE(restored.global_step(), kBefore + kAfter);
+      ExpectSameProgress(whole.Progress(), restored.Progress());
       const Wholes a = whole.Contents(), b = restored.Contents();
       for (const auto& [variable, contents] : a) {
         for (std::size_t k = 0; k < contents.size(); ++k) {
-          EXPECT_TRUE(SameBits(contents[k], b.at(variable)[k]))
-              << what << ": " << variable << ", " << k;
+          EXPECT_TRUE(SameBits(contents[k], b.at(variable)[k])) << variable << ", " << k;
         }
       }
     }

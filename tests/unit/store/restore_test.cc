@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "conformance/store_suite.h"
+#include "optim/optimizer_table.h"
 #include "store/open_store.h"
 #include "store/shard_snapshot.h"
 
 namespace passel::testing {
 namespace {
+
+constexpr std::uint64_t kBefore = 4, kAfter = 100;  // steps
 
 // What is kept of a job: all its floats, and its progress.
 struct Kept {
@@ -20,7 +23,7 @@ struct Kept {
   std::vector<std::vector<std::vector<float>>> floats;  // [shard][0: values, 1 + k: slots]
 };
 
-class RestoreTest : public ::testing::TestWithParam<std::tuple<Mode, int, const char*>> {
+class RestoreTest : public ::testing::TestWithParam<std::tuple<Mode, int, std::string>> {
  protected:
   RestoreTest()
       : plan_(TestPlan(std::get<0>(GetParam()), std::get<1>(GetParam()), 2,
@@ -91,15 +94,16 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
   Job whole = Start();
   InitializeForReference(*whole.stores[0]);
   ASSERT_TRUE(whole.stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
-  Train(whole, 1, 4);
+  Train(whole, 1, kBefore);
   const Kept kept = Keep(whole);
-  EXPECT_EQ(kept.progress.global_step, plan_.mode.traits().rounds ? 4 : 8);
+  EXPECT_EQ(kept.progress.global_step,
+            static_cast<std::int64_t>((plan_.mode.traits().rounds ? 1 : 2) * kBefore));
   EXPECT_EQ(kept.progress.workers.size(), 2u);
-  EXPECT_EQ(kept.progress.workers[1].cursor_epochs, 4u);
-  EXPECT_EQ(kept.progress.workers[1].cursor_index, 41u);
-  EXPECT_EQ(kept.progress.workers[1].local_steps, 4u);
+  EXPECT_EQ(kept.progress.workers[1].cursor_epochs, kBefore);
+  EXPECT_EQ(kept.progress.workers[1].cursor_index, 10 * kBefore + 1);
+  EXPECT_EQ(kept.progress.workers[1].local_steps, kBefore);
   if (plan_.mode.traits().bounded) {
-    EXPECT_EQ(kept.progress.workers[1].clock, 4u);
+    EXPECT_EQ(kept.progress.workers[1].clock, kBefore);
   }
 
   Job restored = Start();
@@ -112,10 +116,10 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
       });
   ASSERT_TRUE(status.ok()) << status.ToString();
   ASSERT_TRUE(restored.stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
-  EXPECT_EQ(restored.stores[1]->counters().cursor_index.load(), 41u);
-  EXPECT_EQ(restored.stores[1]->counters().local_steps.load(), 4u);
-  Train(whole, 5, 3);
-  Train(restored, 5, 3);
+  EXPECT_EQ(restored.stores[1]->counters().cursor_index.load(), 10 * kBefore + 1);
+  EXPECT_EQ(restored.stores[1]->counters().local_steps.load(), kBefore);
+  Train(whole, kBefore + 1, kAfter);
+  Train(restored, kBefore + 1, kAfter);
   const Kept a = Keep(whole);
   const Kept b = Keep(restored);
   EXPECT_EQ(b.progress.global_step, a.progress.global_step);
@@ -141,9 +145,15 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
   }
 }
 
+std::vector<std::string> OptimizerNames() {
+  std::vector<std::string> names;
+  for (const OptimizerRow& row : Optimizers()) names.emplace_back(row.name);
+  return names;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, RestoreTest,
                          ::testing::Combine(::testing::ValuesIn(kAllModes), ::testing::Values(1, 3),
-                                            ::testing::Values("sgd", "adam", "adagrad", "rmsprop")),
+                                            ::testing::ValuesIn(OptimizerNames())),
                          [](const auto& row) {
                            return std::string(ModeName(std::get<0>(row.param))) + "_" +
                                   std::to_string(std::get<1>(row.param)) + "_" +

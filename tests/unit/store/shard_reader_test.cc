@@ -319,7 +319,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The mean share of updates that are missing in the values.
 double LostShare(Mode mode, bool with_reader) {
-  constexpr int kPushes = Turns(3000, 300);
+  constexpr int kPushes = Turns(1000, 100);
   constexpr int kWriters = 2;
   OptimizerConfig counting;
   counting.learning_rate = 1;
@@ -349,12 +349,23 @@ TEST(ShardReaderLoss, LockedLosesNothingWhileAReaderCopies) {
   EXPECT_EQ(LostShare(Mode::kLocked, true), 0);
 }
 
+// In turn, so that whatever else the machine does meets both; the middle one of each, since a
+// writer that is put aside in the middle of an update may lose more in one run than all others
+// together.
 TEST(ShardReaderLoss, HogwildLosesNoMoreWhileAReaderCopiesThanWithout) {
-  const double without = LostShare(Mode::kHogwild, false);
-  const double with = LostShare(Mode::kHogwild, true);
-  std::printf("lost without a reader %.4f %%, with one %.4f %%\n", 100 * without, 100 * with);
-  // Both are chance: of some millions of updates of single floats.
-  EXPECT_LE(with, 2 * without + 0.01);
+  constexpr std::size_t kPairs = 9;
+  std::vector<double> without, with;
+  for (std::size_t pair = 0; pair < kPairs; ++pair) {
+    without.push_back(LostShare(Mode::kHogwild, false));
+    with.push_back(LostShare(Mode::kHogwild, true));
+  }
+  std::ranges::sort(without);
+  std::ranges::sort(with);
+  std::printf("lost without a reader %.4f %% (%.4f to %.4f), with one %.4f %% (%.4f to %.4f)\n",
+              100 * without[kPairs / 2], 100 * without.front(), 100 * without.back(),
+              100 * with[kPairs / 2], 100 * with.front(), 100 * with.back());
+  // The reader is a third thread: where it has no core of its own, writers meet more often.
+  EXPECT_LE(with[kPairs / 2], 1.5 * without[kPairs / 2] + 0.0005);
 }
 
 }  // namespace
