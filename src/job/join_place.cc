@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_fields.h"
 #include "base/log.h"
 #include "cluster/device.h"
 #include "cluster/endpoint.h"
@@ -17,38 +16,12 @@
 #include "job/ask_jobs.h"
 #include "job/far_job.h"
 #include "job/remote_facts.h"
+#include "job/status_view.h"
 
 namespace passel::job {
 namespace {
 
 constexpr std::chrono::seconds kPlaceLimit{5};
-
-struct PlaceView {
-  std::string task, phase;
-};
-void JsonMembers(JsonReader& members, PlaceView& place) {
-  members.MayHaveOthers();
-  members("task", place.task);
-  members("phase", place.phase);
-}
-
-struct PlacesView {
-  int max_workers = 0;
-  std::vector<PlaceView> workers;
-};
-void JsonMembers(JsonReader& members, PlacesView& places) {
-  members.MayHaveOthers();
-  members("max_workers", places.max_workers);
-  members("workers", places.workers);
-}
-
-struct JobView {
-  std::optional<PlacesView> arena;
-};
-void JsonMembers(JsonReader& members, JobView& job) {
-  members.MayHaveOthers();
-  members.IfAny("arena", job.arena);
-}
 
 // Of this host, or where the lists have it: `far` names it then.
 Result<Json> StatusOf(const Task& task, Deadline deadline, std::optional<FarJob>* far) {
@@ -60,14 +33,13 @@ Result<Json> StatusOf(const Task& task, Deadline deadline, std::optional<FarJob>
   return StatusOfFar(**far, deadline);
 }
 
-Result<PlacesView> PlacesOf(const Task& task, Deadline deadline, std::optional<FarJob>* far) {
+Result<ArenaView> PlacesOf(const Task& task, Deadline deadline, std::optional<FarJob>* far) {
   const std::string& job = task.job_id;
   Patience patience(deadline, [&job] { LogInfo("Waiting for job {} to begin", job); });
   for (;;) {
     const Result<Json> status = StatusOf(task, deadline.Sooner(kPlaceLimit), far);
     if (status.ok()) {
-      JobView view;
-      PASSEL_RETURN_IF_ERROR(ReadJson("a status", *status, &view));
+      PASSEL_ASSIGN_OR_RETURN(StatusView view, ReadStatus(job, *status));
       if (view.arena) return std::move(*view.arena);
     } else if (!IsMissing(status.status().code())) {
       return status.status();
@@ -107,7 +79,7 @@ Status TakeFreePlace(Task* task) {
   const Deadline deadline = Deadline::After(
       std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * task->job.start_wait)));
   std::optional<FarJob> far;
-  PASSEL_ASSIGN_OR_RETURN(const PlacesView places, PlacesOf(*task, deadline, &far));
+  PASSEL_ASSIGN_OR_RETURN(const ArenaView places, PlacesOf(*task, deadline, &far));
   const int most = places.max_workers;
   if (task->flags.max_workers.value_or(most) != most) {
     return InvalidArgument(
@@ -123,7 +95,7 @@ Status TakeFreePlace(Task* task) {
   task->flags.max_workers = most;
   if (task->flags.task_index) return {};
   std::set<std::string> held, over;
-  for (const PlaceView& place : places.workers) {
+  for (const WorkerView& place : places.workers) {
     const bool ended = place.phase == "dead" || place.phase == "left" || place.phase == "evicted" ||
                        place.phase == "never started";
     (ended ? over : held).insert(place.task);

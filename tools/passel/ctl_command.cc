@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "base/json_fields.h"
 #include "base/local_time.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -16,6 +14,7 @@
 #include "job/flag_checks.h"
 #include "job/job_access.h"
 #include "job/mode_settings.h"
+#include "job/status_view.h"
 #include "store/mode.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/flags.h"
@@ -30,67 +29,8 @@ Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 // list and status answer within a second, with what has answered until then.
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
 
-// What is shown of a status. A ps of another build may say more.
-struct DataView {
-  std::string directory;
-};
-void JsonMembers(JsonReader& members, DataView& data) {
-  members.MayHaveOthers();
-  members.IfAny("directory", data.directory);
-}
-
-struct ModeView {
-  std::string mode;
-  std::int64_t since = 0;
-};
-void JsonMembers(JsonReader& members, ModeView& mode) {
-  members.MayHaveOthers();
-  members("mode", mode.mode);
-  members("since", mode.since);
-}
-
-struct ChangeView {
-  std::string mode;
-  std::vector<std::string> waits_for;
-};
-void JsonMembers(JsonReader& members, ChangeView& change) {
-  members.MayHaveOthers();
-  members("mode", change.mode);
-  members("waits_for", change.waits_for);
-}
-
-struct ShadowView {
-  std::optional<double> age_seconds;
-  std::int64_t global_step = 0;
-};
-void JsonMembers(JsonReader& members, ShadowView& shadow) {
-  members.MayHaveOthers();
-  members.IfAny("age_seconds", shadow.age_seconds);
-  members.IfAny("global_step", shadow.global_step);
-}
-
-struct WorkerView {
-  std::string task, phase, device;
-  int pid = 0;
-  std::uint64_t local_steps = 0;
-  Json metrics = Json::MakeObject();
-  double loss = std::numeric_limits<double>::quiet_NaN();  // JSON has null for what is not finite
-  double heartbeat_age_seconds = 0;
-};
-void JsonMembers(JsonReader& members, WorkerView& worker) {
-  members.MayHaveOthers();
-  members("task", worker.task);
-  members("phase", worker.phase);
-  members("device", worker.device);
-  members("pid", worker.pid);
-  members("local_steps", worker.local_steps);
-  members.IfAny("loss", worker.loss);
-  members.IfAny("metrics", worker.metrics);
-  members("heartbeat_age_seconds", worker.heartbeat_age_seconds);
-}
-
 // Those of a program of its own are its metrics.
-std::string Results(const WorkerView& worker) {
+std::string Results(const job::WorkerView& worker) {
   std::string text;
   if (worker.metrics.object() == nullptr || worker.metrics.object()->empty()) {
     return fmt::format("loss {:.4f}", worker.loss);
@@ -106,74 +46,13 @@ std::string Results(const WorkerView& worker) {
   return text;
 }
 
-struct ArenaView {
-  std::string mode, optimizer;
-  std::uint32_t mode_number = 0;
-  std::int64_t mode_since = 0, global_step = 0;
-  std::optional<std::int64_t> target_step;
-  std::optional<double> started;  // seconds since 1970
-  std::uint64_t parameters = 0, bytes = 0, local_steps = 0;
-  int shards = 0;
-  double steps_per_second = 0;
-  bool stopped = false;
-  std::optional<ShadowView> shadow;
-  std::optional<ChangeView> changing;
-  std::vector<ModeView> modes;
-  std::vector<WorkerView> workers;
-};
-void JsonMembers(JsonReader& members, ArenaView& arena) {
-  members.MayHaveOthers();
-  members("mode", arena.mode);
-  members("optimizer", arena.optimizer);
-  members("mode_number", arena.mode_number);
-  members("mode_since", arena.mode_since);
-  members("global_step", arena.global_step);
-  members.IfAny("target_step", arena.target_step);
-  members.IfAny("started", arena.started);
-  members("parameters", arena.parameters);
-  members("bytes", arena.bytes);
-  members("local_steps", arena.local_steps);
-  members("shards", arena.shards);
-  members("steps_per_second", arena.steps_per_second);
-  members("stopped", arena.stopped);
-  members.IfAny("shadow", arena.shadow);
-  members.IfAny("changing", arena.changing);
-  members("modes", arena.modes);
-  members("workers", arena.workers);
-}
-
-struct StatusView {
-  int pid = 0;
-  bool alone = false;  // a job without a ps
-  std::string chief = "worker/0";
-  DataView data;  // "" if it has not said where its images come from
-  std::optional<ArenaView> arena;
-};
-void JsonMembers(JsonReader& members, StatusView& status) {
-  members.MayHaveOthers();
-  members.IfAny("pid", status.pid);
-  members.IfAny("alone", status.alone);
-  members.IfAny("chief", status.chief);
-  members.IfAny("data", status.data);
-  members.IfAny("arena", status.arena);
-}
-
-// Errors: kDataLoss: the ps is of another build of passel.
-Result<StatusView> ReadStatus(const std::string& job, const Json& json) {
-  StatusView view;
-  if (ReadJson("a status", json, &view).ok()) return view;
-  return DataLoss(fmt::format(
-      "ps/0 of job {} answered something else than a status: use the passel ctl of its build",
-      job));
-}
-
 // "20000", or "-" where another rule ends the job or nobody has said it yet.
-std::string Target(const ArenaView& arena) {
+std::string Target(const job::ArenaView& arena) {
   return arena.target_step ? fmt::format("{}", *arena.target_step) : "-";
 }
 
 // "-" before it is known.
-std::string Started(const ArenaView& arena) {
+std::string Started(const job::ArenaView& arena) {
   return arena.started ? LocalTimeText(*arena.started) : "-";
 }
 
@@ -183,9 +62,9 @@ std::string Silent(const job::JobAnswer& job) {
 }
 
 // The line of a job that has answered.
-std::string Summary(const StatusView& status) {
+std::string Summary(const job::StatusView& status) {
   if (!status.arena) return " starting";
-  const ArenaView& a = *status.arena;
+  const job::ArenaView& a = *status.arena;
   const std::string& data = status.data.directory;
   return fmt::format("{:>7} {:>9} {:>12} {:>12} {:>9.0f} {:<25} {}", a.workers.size(), a.mode,
                      a.global_step, Target(a), a.steps_per_second, Started(a),
@@ -214,8 +93,8 @@ Status List(const job::FarJobFlags& where, bool json) {
   fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12} {:>12} {:>9} {:<25} {}\n", "JOB", "PS", "WORKERS",
              "MODE", "GLOBAL STEP", "OF", "STEPS/S", "STARTED", "DATA");
   for (const job::JobAnswer& job : jobs) {
-    const Result<StatusView> status =
-        job.status.ok() ? ReadStatus(job.job, *job.status) : job.status.status();
+    const Result<job::StatusView> status =
+        job.status.ok() ? job::ReadStatus(job.job, *job.status) : job.status.status();
     fmt::print("{:<32} {:>3} {}\n", job.job, status.ok() && status->alone ? 0 : job.ps,
                status.ok() ? Summary(*status) : " " + status.status().message());
     if (!job.silent.empty()) fmt::print("{:<32}      no answer from {}\n", "", Silent(job));
@@ -224,14 +103,14 @@ Status List(const job::FarJobFlags& where, bool json) {
 }
 
 // "changing to mode barrier: worker/1 has not ended its last step in the old one"
-std::string DescribeChange(const ChangeView& changing) {
+std::string DescribeChange(const job::ChangeView& changing) {
   const std::string text = fmt::format("changing to mode {}", changing.mode);
   if (changing.waits_for.empty()) return text;
   return fmt::format("{}: waiting for {} to end the last step in the old one", text,
                      fmt::join(changing.waits_for, ", "));
 }
 
-void Print(const job::JobAnswer& job, const StatusView& status) {
+void Print(const job::JobAnswer& job, const job::StatusView& status) {
   fmt::print("job {}, {} process {}\n", job.job, status.alone ? "one" : "ps/0 is", status.pid);
   if (!job.silent.empty()) fmt::print("no answer from {}\n", Silent(job));
   if (!status.data.directory.empty()) fmt::print("data {}\n", status.data.directory);
@@ -239,7 +118,7 @@ void Print(const job::JobAnswer& job, const StatusView& status) {
     fmt::print("starting: the chief, {}, has not proposed its plan yet\n", status.chief);
     return;
   }
-  const ArenaView& a = *status.arena;
+  const job::ArenaView& a = *status.arena;
   fmt::print("started {}\n", Started(a));
   fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of {} bytes\n", a.mode,
              a.optimizer, a.parameters, status.alone ? 0 : a.shards, a.bytes);
@@ -255,13 +134,13 @@ void Print(const job::JobAnswer& job, const StatusView& status) {
   }
   if (a.modes.size() > 1) {
     std::string modes;
-    for (const ModeView& m : a.modes) {
+    for (const job::ModeView& m : a.modes) {
       modes += fmt::format("{}{} from step {} on", modes.empty() ? "" : ", ", m.mode, m.since);
     }
     fmt::print("modes so far: {}\n", modes);
   }
   if (a.changing) fmt::print("{}\n", DescribeChange(*a.changing));
-  for (const WorkerView& w : a.workers) {
+  for (const job::WorkerView& w : a.workers) {
     fmt::print("{} {}{}, process {}, {} local steps, {}, last heard of {:.1f} s ago\n", w.task,
                w.phase, w.device == "gpu" ? " on a GPU" : "", w.pid, w.local_steps, Results(w),
                w.heartbeat_age_seconds);
@@ -282,7 +161,7 @@ Status Show(const job::FarJobFlags& where, bool json) {
     fmt::print("{}\n", status.Write(2));
     return {};
   }
-  PASSEL_ASSIGN_OR_RETURN(const StatusView status, ReadStatus(job.job, *job.status));
+  PASSEL_ASSIGN_OR_RETURN(const job::StatusView status, job::ReadStatus(job.job, *job.status));
   Print(job, status);
   return {};
 }
@@ -327,7 +206,7 @@ Status SetMode(job::FarJobFlags where, const SetModeFlags& flags) {
     } else if (const Result<Json> answer = access->Ask(job, Limit()); !answer.ok()) {
       problem = answer.status();
     } else {
-      PASSEL_ASSIGN_OR_RETURN(const StatusView status, ReadStatus(job, *answer));
+      PASSEL_ASSIGN_OR_RETURN(const job::StatusView status, job::ReadStatus(job, *answer));
       if (status.arena && status.arena->mode_number >= *number && !status.arena->modes.empty()) {
         fmt::print("job {}: mode {} since global step {}\n", job, status.arena->modes.back().mode,
                    status.arena->mode_since);

@@ -5,45 +5,15 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "base/json_fields.h"
 #include "cluster/patience.h"
 #include "job/flag_checks.h"
 #include "job/job_access.h"
+#include "job/status_view.h"
 #include "tools/passel/commands.h"
 
 namespace passel {
 namespace {
-
-struct ScaledWorker {
-  std::string task, phase;
-};
-void JsonMembers(JsonReader& members, ScaledWorker& worker) {
-  members.MayHaveOthers();
-  members("task", worker.task);
-  members("phase", worker.phase);
-}
-
-struct ScaledArena {
-  std::uint32_t scale_number = 0;
-  bool stopped = false;
-  std::vector<ScaledWorker> workers;
-};
-void JsonMembers(JsonReader& members, ScaledArena& arena) {
-  members.MayHaveOthers();
-  members("scale_number", arena.scale_number);
-  members("stopped", arena.stopped);
-  members("workers", arena.workers);
-}
-
-struct ScaledJob {
-  std::optional<ScaledArena> arena;
-};
-void JsonMembers(JsonReader& members, ScaledJob& job) {
-  members.MayHaveOthers();
-  members.IfAny("arena", job.arena);
-}
 
 struct ScaleFlags {
   job::FarJobFlags where;
@@ -55,13 +25,13 @@ struct ScaleFlags {
 Deadline AnswerInTime() { return Deadline::After(std::chrono::seconds(5)); }
 
 // What has come of it, now that the supervisor has seen to it. A worker that is done was there.
-Status SayWhoIsIn(const std::string& job, std::int64_t wanted, const ScaledArena& arena) {
+Status SayWhoIsIn(const std::string& job, std::int64_t wanted, const job::ArenaView& arena) {
   std::int64_t in = 0;
   std::string others;
   for (std::int64_t k = 0; k < wanted; ++k) {
     const std::string name = fmt::format("worker/{}", k);
     std::string phase = "did not join";
-    for (const ScaledWorker& worker : arena.workers) {
+    for (const job::WorkerView& worker : arena.workers) {
       if (worker.task == name) phase = worker.phase;
     }
     const bool there = phase == "running" || phase == "done";
@@ -100,12 +70,11 @@ Status Scale(const ScaleFlags& flags) {
     } else if (const Result<Json> answer = access->Ask(job, AnswerInTime()); !answer.ok()) {
       problem = answer.status();
     } else {
-      ScaledJob view;
-      PASSEL_RETURN_IF_ERROR(ReadJson("a status", *answer, &view));
-      if (view.arena && view.arena->scale_number >= *number) {
-        return SayWhoIsIn(job, flags.workers, *view.arena);
+      PASSEL_ASSIGN_OR_RETURN(const job::StatusView status, job::ReadStatus(job, *answer));
+      if (status.arena && status.arena->scale_number >= *number) {
+        return SayWhoIsIn(job, flags.workers, *status.arena);
       }
-      if (view.arena && view.arena->stopped) {
+      if (status.arena && status.arena->stopped) {
         return FailedPrecondition(
             fmt::format("job {} is ending: its number of workers does not change any more", job));
       }
