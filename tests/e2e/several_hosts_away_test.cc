@@ -130,9 +130,9 @@ TEST_F(SeveralHostsAwayTest, LossOfTheValuesOfAnotherHostEndsTheJob) {
 
 // At one moment, of both hosts: ps/0 gives each another place.
 TEST_F(SeveralHostsAwayTest, WorkersOfBothHostsJoinAJobThatRuns) {
-  HostsJob job = Job(1, 1, {"joins/0", "joins/1"}, With(kEndless, {"--max_workers=5"}));
+  HostsJob job = Job(1, 2, {"worker/1", "joins/0", "joins/1"}, With(kEndless, {"--max_workers=6"}));
   job.StartAll();
-  ASSERT_TRUE(job["worker/0"].WaitFor("Session initialization complete")) << job["worker/0"].Err();
+  ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete")) << job["worker/1"].Err();
   const std::vector<std::string> joining = {"joins/0", "joins/1", "joins/2", "joins/3"};
   for (const std::string& task : joining) job.StartJoining(task);
   std::set<std::string> places;
@@ -142,21 +142,21 @@ TEST_F(SeveralHostsAwayTest, WorkersOfBothHostsJoinAJobThatRuns) {
     const std::string err = job[task].Err();
     places.insert(err.substr(err.find(said) + said.size(), 8));
   }
-  EXPECT_THAT(places, ElementsAre("worker/1", "worker/2", "worker/3", "worker/4"));
+  EXPECT_THAT(places, ElementsAre("worker/2", "worker/3", "worker/4", "worker/5"));
   EXPECT_THAT(OnlyError(job.sandbox().Finish(job.StartJoining("joins/4"), 20)),
-              HasSubstr("places for 5 workers, and all are taken"));
+              HasSubstr("places for 6 workers, and all are taken"));
   ASSERT_TRUE(job.sandbox().Advances(50));
   int remote = 0;
   for (const nlohmann::json& worker : job.sandbox().Status()["arena"]["workers"]) {
     EXPECT_EQ(worker["phase"], "running");
     remote += worker["remote"] == true;
   }
-  EXPECT_EQ(remote, 2);
+  EXPECT_EQ(remote, 3);
   job["joins/0"].Signal(SIGTERM);
   EXPECT_EQ(job.Finish("joins/0").code, 143);
   ASSERT_TRUE(job.sandbox().Advances(50));
   job.Stop();
-  for (const char* task : {"ps/0", "worker/0", "joins/1", "joins/2", "joins/3"}) {
+  for (const char* task : {"ps/0", "worker/0", "worker/1", "joins/1", "joins/2", "joins/3"}) {
     EXPECT_EQ(job.Finish(task).code, 130) << task;
   }
 }
