@@ -148,9 +148,9 @@ def test_in_a_save_that_waits_for_another_worker(start, tmp_path):
                 fill()
                 job.step()
     else:
-        fill()
-        job.step()
-        await_file("stopped")
+        while not (pathlib.Path(sys.argv[1]) / "stopped").exists():
+            fill()
+            job.step()
         interrupted("save", lambda: job.save(timeout=1000))
         (pathlib.Path(sys.argv[1]) / "interrupted").touch()
         await_file("goes")
@@ -163,6 +163,7 @@ def test_in_a_save_that_waits_for_another_worker(start, tmp_path):
     running = start(text, tmp_path, run=["--workers=2"])
     running.await_text("pid ")
     pid = int(running.out.split("pid ")[1].split()[0])
+    await_true(lambda: (tmp_path / "train" / "checkpoint").exists(), running)  # that of the begin
     os.kill(pid, signal.SIGSTOP)
     try:
         (tmp_path / "stopped").touch()
