@@ -143,7 +143,7 @@ class Exchanges:
         arguments = [program, "--json", f"--rounds={1 if self.flags.quick else 3}"]
         if self.flags.quick:
             arguments.append("--quick")
-        for line in self.output(arguments, 600).splitlines():
+        for line in self.output(arguments, 300).splitlines():
             found = json.loads(line)
             if found["what"] == "exchange":
                 for way in ("bare", "libfabric", "sealed"):

@@ -106,7 +106,9 @@ class Training:
              " ".join(self.hosts.there.enter)],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
         if done.returncode != 0:
-            raise Failure((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+            said = done.stderr.strip().splitlines() or ["it said nothing"]
+            reasons = [line for line in said if "Error: " in line and "RuntimeError" not in line]
+            raise Failure("; ".join([said[-1], *reasons[:1]]))
         found = json.loads(done.stdout.strip().splitlines()[-1])
         self.figures.add(("training", TENSORFLOW), found["steps_per_second"])
         self.figures.add(("accuracy", TENSORFLOW), found["accuracy"])

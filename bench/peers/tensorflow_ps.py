@@ -99,7 +99,10 @@ def run_worker(flags, index, cluster, server):
     seen = 0
     while seen < target + warm_ups:
         rows = next(batches)
-        _, seen = session.run([train, step], {x: images[rows], y: labels[rows]})
+        try:
+            _, seen = session.run([train, step], {x: images[rows], y: labels[rows]})
+        except (tf.errors.AbortedError, tf.errors.UnavailableError):
+            pass  # now and then over a network; MonitoredSession goes on as well
     end = time.monotonic()
     test_images, test_labels = mnist.load(flags.data_dir, "t10k")
     accuracy = session.run(right, {x: test_images, y: test_labels.astype(np.int64)})

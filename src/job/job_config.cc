@@ -134,6 +134,7 @@ Status CheckSummaries(const JobSettings& f, const OptimizerConfig& optimizer,
     return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   };
   summaries->folder = f.logs_dir;
+  summaries->began_at = WallSeconds();  // the life of this process: a life before told of its own
   summaries->every_steps = f.summary_steps;
   summaries->interval = time(f.summary_secs);
   summaries->histogram_interval = time(f.histogram_secs);

@@ -1,5 +1,7 @@
 #include "train/checkpoint_watch.h"
 
+#include <sys/stat.h>
+
 #include <memory>
 #include <utility>
 
@@ -11,21 +13,23 @@
 
 namespace passel {
 
-CheckpointWatch::CheckpointWatch(std::string folder) : folder_(std::move(folder)) { (void)News(); }
+CheckpointWatch::CheckpointWatch(std::string folder, double since)
+    : folder_(std::move(folder)), since_(since) {}
 
 std::vector<Event> CheckpointWatch::News() {
   std::vector<Event> news;
   struct stat info {};
   if (folder_.empty() || ::stat(InFolder(folder_, kIndexFile).c_str(), &info) != 0) return news;
-  const struct timespec& now = info.st_mtim;
-  if (now.tv_sec == changed_.tv_sec && now.tv_nsec == changed_.tv_nsec) return news;
+  // It is replaced, not written to. Two in one tick of the file system's clock differ in the inode.
+  const auto now = std::tuple(info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ino);
+  if (now == read_) return news;
   const Result<CheckpointIndex> index = ReadCheckpointIndex(folder_);
   if (!index.ok()) return news;
-  changed_ = now;
+  read_ = now;
   std::set<std::string> there;
   for (const auto& entry : index->kept) {
     there.insert(entry.name);
-    if (known_.contains(entry.name)) continue;
+    if (known_.contains(entry.name) || entry.saved_at < since_) continue;
     Event& event = news.emplace_back();
     event.wall_time = entry.saved_at;
     event.step = StepOfCheckpoint(entry.name).value_or(0);

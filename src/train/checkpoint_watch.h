@@ -4,11 +4,12 @@
 
 #pragma once
 
-#include <sys/stat.h>
+#include <sys/types.h>
 
 #include <cstdint>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "io/event.h"
@@ -17,8 +18,9 @@ namespace passel {
 
 class CheckpointWatch {
  public:
-  /// `folder`: need not be there yet; "": nothing is ever new. What it has is not new.
-  explicit CheckpointWatch(std::string folder);
+  /// `folder`: need not be there yet; "": nothing is ever new. What was saved before `since`
+  /// (seconds since 1970) is not new.
+  CheckpointWatch(std::string folder, double since);
 
   /// An event for each that came since the call before, with its path and time. Costs one stat()
   /// where there is none. An index that cannot be read now is read the next time.
@@ -26,7 +28,8 @@ class CheckpointWatch {
 
  private:
   const std::string folder_;
-  struct timespec changed_ {};  // of the index, when it was read; 0: never
+  const double since_;
+  std::tuple<time_t, long, ino_t> read_{};  // the index: time of its change and inode; 0: never
   std::set<std::string> known_;
 };
 

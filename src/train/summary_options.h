@@ -21,6 +21,7 @@ struct GraphPlaces {
 struct SummaryOptions {
   std::string folder;            ///< empty: none are written
   std::string checkpoints;       ///< the folder whose new checkpoints are told of; empty: none are
+  double began_at = 0;           ///< seconds since 1970; a checkpoint is new if saved later
   std::int64_t every_steps = 0;  ///< global steps; 0: by time only
   std::chrono::nanoseconds interval{0};            ///< whichever comes first; 0: by steps only
   std::chrono::nanoseconds histogram_interval{0};  ///< from one to the next, at least; 0: none

@@ -60,7 +60,7 @@ std::unique_ptr<SummaryWriter> SummaryWriter::Create(const SummaryOptions& optio
     LogWarning("summaries: {}; what cannot be shown is left out, and training goes on", sentence);
   };
   if (!options.checkpoints.empty()) {
-    const auto watch = std::make_shared<CheckpointWatch>(options.checkpoints);
+    const auto watch = std::make_shared<CheckpointWatch>(options.checkpoints, options.began_at);
     file.others = [watch] { return watch->News(); };
   }
   Result<std::unique_ptr<EventFile>> made =
