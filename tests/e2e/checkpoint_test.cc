@@ -11,8 +11,10 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <thread>
 
+#include "io/checked_tensors.h"
 #include "io/checkpoint_folder.h"
 #include "support/hand_started.h"
 #include "train/checkpoint_set.h"
@@ -53,28 +55,39 @@ void AwaitEnd(Sandbox& sandbox) {
   EXPECT_TRUE(sandbox.Processes().empty());
 }
 
-TEST(CheckpointTest, ResumedOnOneOfThreePsTrainsWhatAnUndisturbedJobTrains) {
+// Stopped at half of the steps.
+void ResumeOnOneOfThreePs(int steps) {
   Sandbox sandbox;
   const std::string whole = sandbox.dir().path() + "/whole.safetensors";
   const std::string resumed = sandbox.dir().path() + "/resumed.safetensors";
-  const auto job = [&](const std::vector<std::string>& more) {
-    const Outcome outcome =
-        sandbox.Run(sandbox.Train(With(With(kSmall, {"--mode=barrier", "--workers=4"}), more)));
+  const auto job = [&](const std::vector<std::string>& more, int last) {
+    const Outcome outcome = sandbox.Run(
+        sandbox.Train(With(
+            With(kSmall, {"--mode=barrier", "--workers=4", fmt::format("--train_steps={}", last)}),
+            more)),
+        300);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome;
   };
-  job({"--ps=3", "--train_steps=600", "--save=" + whole});
+  job({"--ps=3", "--save=" + whole}, steps);
+  const int half = steps / 2;
   const std::string folder = "--checkpoint_dir=" + Folder(sandbox);
-  const Outcome first = job({"--ps=3", "--train_steps=300", folder, "--save_steps=50"});
-  EXPECT_THAT(first.err, HasSubstr("saved checkpoint " + Folder(sandbox) + "/model.ckpt-300"));
-  const Outcome second =
-      job({"--ps=1", "--train_steps=600", "--resume=auto", folder, "--save=" + resumed});
-  EXPECT_THAT(second.err,
-              HasSubstr("goes on from " + Folder(sandbox) + "/model.ckpt-300, global step 300\n"));
+  const Outcome first = job({"--ps=3", folder, fmt::format("--save_steps={}", steps / 12)}, half);
+  const std::string name = fmt::format("{}/model.ckpt-{}", Folder(sandbox), half);
+  EXPECT_THAT(first.err, HasSubstr("saved checkpoint " + name));
+  const Outcome second = job({"--ps=1", "--resume=auto", folder, "--save=" + resumed}, steps);
+  EXPECT_THAT(second.err, HasSubstr(fmt::format("goes on from {}, global step {}\n", name, half)));
   EXPECT_EQ(Values(whole), Values(resumed));
   EXPECT_EQ(Values(resumed), Values(Folder(sandbox)));
-  EXPECT_EQ(NewestStep(Folder(sandbox)), 600);
+  EXPECT_EQ(NewestStep(Folder(sandbox)), steps);
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(CheckpointTest, ResumedOnOneOfThreePsTrainsWhatAnUndisturbedJobTrains) {
+  ResumeOnOneOfThreePs(600);
+}
+TEST(SlowCheckpointTest, ResumedAtStep5000TrainsWhatAnUndisturbedJobTrains) {
+  ResumeOnOneOfThreePs(10'000);
 }
 
 // A checkpoint that is made while all wait between two steps.
@@ -196,29 +209,6 @@ TEST(CheckpointTest, InitTakesTheValuesAloneAndSaysWhichMatched) {
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.err, AllOf(HasSubstr("hid_w: of shape [784, 16] rather than [784, 17]"),
                                HasSubstr("sm_b: taken from there")));
-}
-
-TEST(CheckpointTest, AKilledJobGoesOnWhereItsNewestCheckpointWas) {
-  for (const std::string mode : {"hogwild", "barrier"}) {
-    SCOPED_TRACE(mode);
-    Sandbox sandbox;
-    const auto train =
-        sandbox.Train(With(kSmall, {"--mode=" + mode, "--ps=2", "--train_steps=100000000",
-                                    "--checkpoint_dir=" + Folder(sandbox), "--save_steps=40"}));
-    std::int64_t before = -1;  // the first one may be of step 0
-    for (int life = 0; life < 4; ++life) {
-      Program program = sandbox.Start(train);
-      ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
-      // Somewhere in the saves that come: each time at another place.
-      std::this_thread::sleep_for(std::chrono::milliseconds(3 * life));
-      program.Signal(SIGKILL);
-      program.Wait();
-      AwaitEnd(sandbox);
-      const std::int64_t newest = NewestStep(Folder(sandbox));
-      EXPECT_GT(newest, before);
-      before = newest;
-    }
-  }
 }
 
 TEST(CheckpointTest, KilledAtAnyPointOfASaveTheCheckpointBeforeIsThere) {
@@ -425,40 +415,118 @@ TEST(CheckpointTest, AJobByHandGoesOnWhenAllOfItWasKilled) {
   }
 }
 
-// PASSEL_TEST_KILLS: how many.
-TEST(SlowCheckpointTest, KilledAtRandomInstantsTheNewestIsWhole) {
-  const char* const asked = std::getenv("PASSEL_TEST_KILLS");
-  const int kills = asked != nullptr ? std::atoi(asked) : 200;
+// The step that a life of a job has said to have saved last.
+std::int64_t SaidToBeSaved(const std::string& err) {
+  const std::string name = "/model.ckpt-";
+  const std::size_t last = err.rfind(name, err.rfind("saved checkpoint") + 400);
+  EXPECT_NE(last, std::string::npos);
+  return last == std::string::npos ? -1 : std::atoll(err.c_str() + last + name.size());
+}
+
+// Everything is killed again and again, and what the newest checkpoint has is looked at. Every
+// other life saves all the time; of the rest it is known how far they were when --save_secs and the
+// time of a save began to run.
+void KillWhileItSaves(int kills) {
+  constexpr double kSaveSecs = 0.3, kOneSave = 0.5;  // the second one with the look at the clock
   const std::uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);
   std::map<std::string, std::unique_ptr<Sandbox>> places;
   std::map<std::string, std::int64_t> before;
   const std::vector<std::string> modes = {"hogwild", "locked", "barrier", "ssp"};
   for (int kill = 0; kill < kills; ++kill) {
-    const std::string mode = modes[static_cast<std::size_t>(kill) % modes.size()];
+    const std::string mode = modes[static_cast<std::size_t>(kill / 2) % modes.size()];
+    const bool timed = kill % 2 == 1;
     SCOPED_TRACE(fmt::format("seed {}, kill {}, {}", seed, kill, mode));
     if (!places.contains(mode)) {
       places[mode] = std::make_unique<Sandbox>();
       before[mode] = -1;
     }
     Sandbox& sandbox = *places[mode];
-    Program program = sandbox.Start(
-        sandbox.Train(With(kSmall, {"--mode=" + mode, "--ps=2", "--train_steps=100000000",
-                                    "--checkpoint_dir=" + Folder(sandbox), "--save_steps=20"})));
+    Program program = sandbox.Start(sandbox.Train(
+        With(kSmall, {"--mode=" + mode, "--ps=2", "--train_steps=100000000",
+                      "--checkpoint_dir=" + Folder(sandbox),
+                      timed ? fmt::format("--save_secs={}", kSaveSecs) : "--save_steps=20"})));
     ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+    std::int64_t reached = 0;
+    if (timed) {
+      reached = sandbox.GlobalStep();
+      ASSERT_GE(reached, 0) << program.Err();
+      std::this_thread::sleep_for(Scaled(kSaveSecs + kOneSave));
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
     program.Signal(SIGKILL);
     program.Wait();
     AwaitEnd(sandbox);
-    // What it has said to be saved is there.
-    const std::string err = program.Err();
-    const std::size_t last = err.rfind("/model.ckpt-", err.rfind("saved checkpoint") + 400);
-    ASSERT_NE(last, std::string::npos);
-    const std::int64_t said = std::atoll(err.c_str() + last + std::string("/model.ckpt-").size());
     const std::int64_t newest = NewestStep(Folder(sandbox));
-    ASSERT_GE(newest, said) << err;
-    ASSERT_GT(newest, before[mode]) << err;
+    ASSERT_GE(newest, SaidToBeSaved(program.Err())) << program.Err();
+    ASSERT_GT(newest, before[mode]) << program.Err();
+    ASSERT_GE(newest, reached) << program.Err();
     before[mode] = newest;
+  }
+}
+
+TEST(CheckpointTest, KilledAtRandomInstantsTheNewestIsWholeAndNotOld) { KillWhileItSaves(6); }
+// PASSEL_TEST_KILLS: how many.
+TEST(SlowCheckpointTest, KilledAtRandomInstantsTheNewestIsWholeAndNotOld) {
+  const char* const asked = std::getenv("PASSEL_TEST_KILLS");
+  KillWhileItSaves(asked != nullptr ? std::atoi(asked) : 400);
+}
+
+// With the checksums that belong to that.
+void WriteInFormat(const std::string& format, const std::string& path) {
+  const std::string bytes = ReadText(path);
+  const auto file = ParseSafetensors(std::as_bytes(std::span(bytes)));
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  SafetensorsMetadata metadata = file->metadata;
+  std::erase_if(metadata, [](const auto& word) { return word.first.starts_with("crc32"); });
+  metadata[kFormatKey] = format;
+  const Status written = WriteCheckedTensors(path, file->tensors, metadata);
+  ASSERT_TRUE(written.ok()) << written.ToString();
+}
+
+// What cannot be gone on from ends with one sentence, and all is left as it was.
+TEST(CheckpointTest, ARefusedCheckpointStaysAsItWas) {
+  Sandbox sandbox;
+  const std::string folder = "--checkpoint_dir=" + Folder(sandbox);
+  ASSERT_EQ(sandbox.Run(sandbox.Train(With(kSmall, {"--train_steps=40", folder}))).code, 0);
+  const std::int64_t step = NewestStep(Folder(sandbox));
+  const std::string newest = fmt::format("{}/model.ckpt-{}", Folder(sandbox), step);
+  const struct {
+    const char* what;
+    std::vector<std::string> flags;
+    std::vector<std::string> says;
+  } cases[] = {
+      {"another model",
+       {"--hidden_units=17"},
+       {"cannot go on from", "hid_w", "[784,16]", "[784,17]"}},
+      {"another optimizer",
+       {"--optimizer=momentum", "--hidden_units=16"},
+       {"cannot go on from", "momentum", "--init="}},
+      {"not wanted", {"--hidden_units=16", "--resume=never"}, {"has checkpoints", "--resume"}},
+      {"another one",
+       {"--hidden_units=16", "--resume=" + Folder(sandbox) + "/model.ckpt-7"},
+       {"model.ckpt-7", "is not there"}},
+      {"a future version",
+       {"--hidden_units=16"},
+       {newest, "the format \"passel-3\" is of a newer passel than this"}},
+  };
+  const auto contents = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(Folder(sandbox))) {
+      if (entry.path().filename() == ".owner") continue;  // says who was there last
+      files[entry.path().filename()] = ReadText(entry.path());
+    }
+    return files;
+  };
+  for (const auto& [what, flags, says] : cases) {
+    SCOPED_TRACE(what);
+    if (what == std::string("a future version")) WriteInFormat("passel-3", newest + ".safetensors");
+    const auto as_it_was = contents();
+    const std::string error = OnlyError(
+        sandbox.Run(sandbox.Train(With({"--batch_size=20", "--train_steps=80", folder}, flags))));
+    for (const std::string& words : says) EXPECT_THAT(error, HasSubstr(words));
+    EXPECT_EQ(contents(), as_it_was);
+    EXPECT_EQ(sandbox.Leftovers(), "");
   }
 }
 

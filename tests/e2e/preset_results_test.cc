@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 
@@ -89,6 +91,56 @@ TEST_F(SlowPresetTest, MnistReplicaReaches92In200Steps) {
   std::sort(async.begin(), async.end());
   EXPECT_GE(async[2], 0.92);
   EXPECT_GE(async[0], 0.85);
+}
+
+// The accuracy that the monitored session program ends with, all of it being killed at these steps
+// and started again by the same command.
+double MonitoredAccuracy(const std::string& data, int steps, const std::vector<int>& kills,
+                         const std::vector<std::string>& more) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("r.json");
+  const std::vector<std::string> command =
+      With({"train", "--preset=monitored", "--data_dir=" + data, "--job_id=" + sandbox.job(),
+            fmt::format("--train_steps={}", steps), "--logs_dir=" + sandbox.dir().path() + "/logs",
+            "--report=" + path},
+           more);
+  for (const int at : kills) {
+    Program program = sandbox.Start(command);
+    EXPECT_TRUE(sandbox.AwaitStep(at, 300)) << program.Err();
+    program.Signal(SIGKILL);
+    program.Wait();
+    EXPECT_EQ(sandbox.Leftovers(10), "");
+  }
+  const Outcome end = sandbox.Run(command, 500);
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(end.err.find("goes on from") != std::string::npos, !kills.empty()) << end.err;
+  const nlohmann::json report = ReadJson(path);
+  EXPECT_GE(report["global_step"], steps);
+  const double accuracy = report.value("test_accuracy", 0.0);
+  fmt::print("monitored, killed {} times: {:.4f}\n", kills.size(), accuracy);
+  std::fflush(stdout);
+  return accuracy;
+}
+
+// In rounds not even a bit may differ, as long as nobody is evicted. A millisecond for each, so
+// that none is done too soon.
+TEST(SlowMonitoredKillTest, KilledAsAWholeItEndsWhereAnUndisturbedOneDoes) {
+  const std::vector<std::string> rounds = {"--sync_replicas", "--save_steps=50",
+                                           "--slow_worker=0:1ms,1:1ms", "--on_stall=wait"};
+  const double undisturbed = MonitoredAccuracy(Digits(), 1200, {}, rounds);
+  EXPECT_EQ(MonitoredAccuracy(Digits(), 1200, {200, 500}, rounds), undisturbed);
+}
+
+// On MNIST with all of its steps. What one undisturbed run reaches varies by 0.1 points.
+TEST_F(SlowPresetTest, MonitoredKilledAsAWholeEndsWhereAnUndisturbedOneDoes) {
+  std::vector<double> undisturbed;
+  for (const char* seed : {"--seed=1", "--seed=2", "--seed=3"}) {
+    undisturbed.push_back(MonitoredAccuracy(*mnist_, 100'000, {}, {seed, "--save_secs=3"}));
+  }
+  std::sort(undisturbed.begin(), undisturbed.end());
+  EXPECT_NEAR(
+      MonitoredAccuracy(*mnist_, 100'000, {30'000, 60'000, 90'000}, {"--seed=2", "--save_secs=3"}),
+      undisturbed[1], 0.003);
 }
 
 }  // namespace

@@ -4,18 +4,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/random.h"
+#include "support/hand_started.h"
 #include "support/program.h"
+#include "support/whole_checkpoints.h"
 
 namespace passel::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kLiveness = 2;  // seconds
+constexpr double kLiveness = 5;  // seconds
 
 struct Plan {
   std::string victim;  // "worker", "ps" or "supervisor"
@@ -32,7 +38,13 @@ struct Plan {
   }
 };
 
-Plan Draw(Random& random) {
+// A start takes about 30 ms: half of the kills hit it. The others come within `longest` seconds.
+double DrawDelay(Random& random, double longest) {
+  const double most = random.Below(2) == 0 ? 0.04 : longest;
+  return most * static_cast<double>(random.Below(1'000'000)) * 1e-6;
+}
+
+Plan Draw(Random& random, double longest) {
   Plan plan;
   plan.ps = 1 + static_cast<int>(random.Below(2));
   plan.workers = 2 + static_cast<int>(random.Below(2));
@@ -45,28 +57,30 @@ Plan Draw(Random& random) {
   if (plan.victim == "ps") {
     plan.index = static_cast<int>(random.Below(static_cast<std::uint64_t>(plan.ps)));
   }
-  // A start takes about 30 ms: half of the kills hit it.
-  const double longest = random.Below(2) == 0 ? 0.06 : 1.5;
-  plan.delay = longest * static_cast<double>(random.Below(1'000'000)) * 1e-6;
+  plan.delay = DrawDelay(random, longest);
   return plan;
+}
+
+std::ptrdiff_t OwnDescriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
 void KillOnce(const Plan& plan) {
   SCOPED_TRACE(plan.ToString());
   Sandbox sandbox;
   const std::string report_path = sandbox.dir().File("r.json");
-  Program train = sandbox.Start(
-      sandbox.Train({"--train_steps=100000000", fmt::format("--ps={}", plan.ps),
-                     fmt::format("--workers={}", plan.workers), "--mode=" + plan.mode,
-                     fmt::format("--max_restarts={}", plan.max_restarts), "--pin=none",
-                     "--report=" + report_path, "--save=" + sandbox.dir().File("m")}));
+  Program train = sandbox.Start(sandbox.Train(
+      {"--train_steps=100000000", fmt::format("--ps={}", plan.ps),
+       fmt::format("--workers={}", plan.workers), "--mode=" + plan.mode, "--hidden_units=16",
+       "--batch_size=20", fmt::format("--max_restarts={}", plan.max_restarts), "--pin=none",
+       "--report=" + report_path, "--save=" + sandbox.dir().File("m")}));
   std::this_thread::sleep_for(std::chrono::duration<double>(plan.delay));
   if (plan.victim == "supervisor") {
     train.Signal(SIGKILL);
     const auto end = train.Wait(kLiveness);
     ASSERT_TRUE(end.has_value());
     EXPECT_TRUE(end->signalled && end->code == SIGKILL) << end->ToString();
-    EXPECT_EQ(sandbox.Leftovers(kLiveness), "");
+    EXPECT_EQ(sandbox.Leftovers(2), "");
     return;
   }
   const pid_t victim = sandbox.AwaitTask(plan.victim, plan.index);
@@ -102,16 +116,32 @@ void KillOnce(const Plan& plan) {
   EXPECT_EQ(sandbox.Eval(sandbox.dir().File("m")), 0);
 }
 
-void KillMany(int count) {
-  Random random(TestSeed());
-  for (int i = 0; i < count; ++i) {
-    KillOnce(Draw(random));
-    if (::testing::Test::HasFailure()) return;
+// Several jobs at a time: most of the time they wait. `victim`: "" for any.
+void KillMany(int count, double longest, const std::string& victim = "") {
+  constexpr int kLanes = 3;
+  const std::uint64_t seed = TestSeed();
+  const std::ptrdiff_t descriptors = OwnDescriptors();
+  std::atomic<int> next{0};
+  std::vector<std::thread> lanes;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    lanes.emplace_back([&] {
+      for (int turn = next++; turn < count && !::testing::Test::HasFailure(); turn = next++) {
+        Random random(StreamSeed(seed, static_cast<std::uint64_t>(turn)));
+        Plan plan = Draw(random, longest);
+        if (!victim.empty()) plan.victim = victim;
+        KillOnce(plan);
+      }
+    });
   }
+  for (std::thread& lane : lanes) lane.join();
+  EXPECT_EQ(OwnDescriptors(), descriptors);
 }
 
-TEST(RandomKillTest, AnyKillLeavesAWorkingJobOrNothing) { KillMany(6); }
-TEST(SlowRandomKillTest, TwoHundredKillsLeaveAWorkingJobOrNothing) { KillMany(200); }
+TEST(RandomKillTest, AnyKillLeavesAWorkingJobOrNothing) { KillMany(20, 0.2); }
+TEST(SlowRandomKillTest, AThousandKillsLeaveAWorkingJobOrNothing) { KillMany(1000, 1); }
+
+TEST(RandomKillTest, ASupervisorLeavesNobody) { KillMany(15, 0.1, "supervisor"); }
+TEST(SlowRandomKillTest, TwoHundredSupervisorsLeaveNobody) { KillMany(200, 0.3, "supervisor"); }
 
 TEST(WorkerKillTest, JobFinishesWithTheOthersAndSaysSo) {
   for (const char* mode : {"--mode=hogwild", "--mode=locked", "--mode=barrier"}) {
@@ -194,32 +224,100 @@ TEST(WorkerKillTest, RestartedWorkerGoesOnWithTheBatchThatWouldHaveCome) {
   EXPECT_TRUE(undisturbed == ReadText(sandbox.dir().File("m")));
 }
 
-TEST(PsKillTest, EveryLifeServesTheSameArena) {
+// Supervised: every life of a ps serves the same arena, and no update is lost. A ps whose lives are
+// all shorter than a second is started again later each time, and in the end not at all.
+void KillPs(int lives, std::chrono::milliseconds least) {
   Sandbox sandbox;
-  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000", "--ps=2", "--workers=3",
-                                               "--report=" + sandbox.dir().File("r.json")}));
+  Random random(TestSeed());
+  Program train = sandbox.Start(
+      sandbox.Train({"--train_steps=100000000", "--ps=2", "--workers=3", "--hidden_units=16",
+                     "--batch_size=20", "--report=" + sandbox.dir().File("r.json")}));
   ASSERT_TRUE(sandbox.AwaitStep(10, 10));
-  pid_t former = 0;
-  std::int64_t step = 0;
-  for (int life = 0; life < 5; ++life) {
-    const pid_t pid = sandbox.AwaitTask("ps", life % 2, life < 2 ? 0 : former);
+  pid_t former[2] = {0, 0};
+  std::vector<double> away;  // ms, of ps/0, until it answers
+  for (int life = 0; life < lives; ++life) {
+    const int index = life % 2;
+    const pid_t pid = sandbox.AwaitTask("ps", index, former[index]);
     ASSERT_NE(pid, 0) << train.Err();
-    const std::int64_t now = sandbox.GlobalStep();
-    if (now >= 0) {
-      EXPECT_GE(now, step);
-      step = now;
-    }
-    ::kill(pid, SIGKILL);
-    if (life % 2 == 1) former = pid;
+    std::this_thread::sleep_for(least + std::chrono::microseconds(random.Below(40'000)));
+    ASSERT_TRUE(sandbox.AwaitStep(0, kLiveness)) << train.Err();
+    const std::int64_t step = sandbox.GlobalStep();
+    former[index] = pid;
+    const std::int64_t begin_ns = MonotonicNs();
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
     ASSERT_TRUE(sandbox.AwaitStep(1 + step, kLiveness)) << train.Err();
+    if (index == 0) away.push_back(1e-6 * static_cast<double>(MonotonicNs() - begin_ns));
   }
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(train, kLiveness + 1).code, 130);
   const nlohmann::json report = ReadJson(sandbox.dir().File("r.json"));
-  EXPECT_EQ(report["ps_restarts"], 5);
+  EXPECT_EQ(report["ps_restarts"], lives);
   EXPECT_EQ(report["local_steps"], report["global_step"]);
   EXPECT_EQ(sandbox.Leftovers(), "");
+  std::ranges::sort(away);
+  const double middle = away[away.size() / 2];
+  fmt::print("ps/0 answered after {:.0f} ms (median of {}), {:.0f} at most\n", middle, away.size(),
+             away.back());
+  if (lives >= 20) {  // enough for a median
+    EXPECT_LT(middle, 1e3 * std::chrono::duration<double>(Scaled(0.1)).count());
+  }
 }
+
+TEST(PsKillTest, EveryLifeServesTheSameArena) { KillPs(6, std::chrono::milliseconds(0)); }
+TEST(SlowPsKillTest, EveryLifeServesTheSameArena) { KillPs(100, std::chrono::milliseconds(1100)); }
+
+// By hand: the arena outlives its ps with the workers, and the next life takes it over.
+void KillPsByHand(int lives) {
+  Random random(TestSeed());
+  HandStarted job(1, 2, With(kEndless, {"--hidden_units=16", "--batch_size=20"}));
+  job.StartAll();
+  for (int life = 0; life < lives; ++life) {
+    ASSERT_TRUE(job.Advances(20)) << job["worker/0"].Err();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.Below(40'000)));
+    const std::int64_t step = job.sandbox().GlobalStep();
+    job.Kill("ps/0");
+    ASSERT_TRUE(job.Start("ps/0").WaitFor("took the arena of a former ps/0 over"))
+        << job["ps/0"].Err();
+    ASSERT_TRUE(job.sandbox().AwaitStep(step)) << job["ps/0"].Err();
+  }
+  job.Stop({"ps/0", "worker/0", "worker/1"});
+}
+
+TEST(PsKillTest, ByHandTheNextLifeTakesTheArenaOver) { KillPsByHand(3); }
+TEST(SlowPsKillTest, ByHandTheNextLifeTakesTheArenaOver) { KillPsByHand(50); }
+
+// And where there is no next life, the workers wait for --ps_wait, say "start me again", and the
+// job goes on from its newest checkpoint.
+void LosePsByHand(int lives) {
+  Random random(TestSeed());
+  Sandbox place;
+  const std::string folder = place.dir().path() + "/c";
+  std::int64_t before = -1;
+  for (int life = 0; life < lives; ++life) {
+    HandStarted job(1, 2,
+                    With(kEndless, {"--hidden_units=16", "--batch_size=20", "--ps_wait=0.2",
+                                    "--save_steps=20", "--checkpoint_dir=" + folder}));
+    job.StartAll();
+    ASSERT_TRUE(job["worker/0"].WaitFor("saved checkpoint")) << job["worker/0"].Err();
+    EXPECT_EQ(job["worker/0"].Err().find(fmt::format("goes on from {}/model.ckpt-{},", folder,
+                                                     before)) != std::string::npos,
+              life > 0)
+        << job["worker/0"].Err();
+    ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.Below(60'000)));
+    job.Kill("ps/0");
+    for (const char* worker : {"worker/0", "worker/1"}) {
+      EXPECT_THAT(job.OnlyErrorOf(worker, 143), HasSubstr("--ps_wait"));
+    }
+    const std::int64_t step = WholeStep(folder);
+    ASSERT_GT(step, before);
+    before = step;
+    EXPECT_EQ(job.sandbox().Leftovers(), "");
+  }
+}
+
+TEST(PsKillTest, ByHandWithoutANextLifeTheJobGoesOnFromItsCheckpoint) { LosePsByHand(2); }
+TEST(SlowPsKillTest, ByHandWithoutANextLifeTheJobGoesOnFromItsCheckpoint) { LosePsByHand(50); }
 
 }  // namespace
 }  // namespace passel::testing

@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <span>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -48,6 +50,24 @@ void AddCommands(Command& program, std::span<char* const> behind, std::int64_t s
   AddHelpCommand(program);
 }
 
+constexpr const char* kNoMemory = "passel: this process may not allocate more memory\n";
+
+std::terminate_handler g_by_default = nullptr;
+
+// What a thread does not catch, in the words that main() has for it. Whoever waits for the process
+// sees the same code.
+void EndAtOnce() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    (void)!::write(STDERR_FILENO, kNoMemory, std::char_traits<char>::length(kNoMemory));
+    ::_exit(job::kExitUsage);
+  } catch (...) {
+    g_by_default();
+  }
+  std::abort();
+}
+
 int Main(int argc, char** argv) {
   const std::int64_t start_ns = MonotonicNs();
   job::EndOnSignals();
@@ -65,10 +85,11 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   passel::OpenMissingStreams();
+  passel::g_by_default = std::set_terminate(passel::EndAtOnce);
   try {
     return passel::Main(argc, argv);
   } catch (const std::bad_alloc&) {
-    std::fputs("passel: this process may not allocate more memory\n", stderr);
+    std::fputs(passel::kNoMemory, stderr);
     return passel::job::kExitUsage;
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again) {

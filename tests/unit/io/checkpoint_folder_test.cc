@@ -376,7 +376,7 @@ class NoSync : public FileOps {
 TEST(CheckpointFolder, RandomSavesDamagesAndRestartsNeverLoseTheLastGoodOne) {
   std::mt19937 random(20261123);
   NoSync ops;
-  const int jobs = ManyTurns() ? 10'000 : Turns(300, 50);
+  const int jobs = ManyTurns() ? 3000 : Turns(120, 30);
   const auto upto = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (int job = 0; job < jobs; ++job) {
     const TempDir dir;

@@ -301,11 +301,10 @@ TEST_F(CheckpointSetTest, RowsThatAreMissingOrThereTwiceAreNamed) {
 
 // The slow suite takes the default model, of 318 KB.
 TEST_F(CheckpointSetTest, AnyByteThatChangesAndAnyLengthThatIsCutIsRefusedWithASentence) {
-  ModelConfig tiny = SampleModel({});
-  tiny.inputs = 2;
-  SampleJob job = ManyTurns()
-                      ? SampleJob(DefaultModelConfig(ModelKind::kMlp), Optimizer("sgd"), 1, random_)
-                      : SampleJob(tiny, Optimizer("momentum"), 1, random_);
+  ModelConfig model = ManyTurns() ? SampleModel({100}) : SampleModel({});
+  model.inputs = ManyTurns() ? 784 : 2;
+  if (ManyTurns()) model.classes = 10;
+  SampleJob job(model, Optimizer(ManyTurns() ? "sgd" : "momentum"), 1, random_);
   for (const std::int64_t step : {400, 500}) {
     job.progress.global_step = step;
     job.WriteAll(dir_.path());
