@@ -184,8 +184,10 @@ Result<Errand> RemoteJob::AskOnce(int shard, const Json& question, std::string_v
 
 Result<Errand> RemoteJob::AskLead(const Json& question) {
   for (Patience patience(Deadline::After(options_.ps_wait));;) {
-    Result<Errand> answer = Ask(0, question, {}, Deadline::After(kAnswerLimit));
-    if (!IsMissing(answer.status().code()) || !patience.Again(kLookPause)) return answer;
+    Result<Errand> answer = AskOnce(0, question, {}, Deadline::After(kAnswerLimit), kMostBytes);
+    const Status said = answer.ok() ? ErrorOf(answer->json) : answer.status();
+    if (said.ok()) return answer;
+    if (!IsMissing(said.code()) || Stopped() || !patience.Again(kLookPause)) return said;
   }
 }
 
