@@ -21,7 +21,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // ps/0 and worker/0 here, worker/1 there.
 class ProgramOnHosts {
@@ -151,21 +150,6 @@ TEST_F(SeveralHostsProgramTest, WhoDiesComesBackAndOneCommandEndsTheJob) {
   job.there().Signal(SIGINT);
   job.ExpectEnd(0, 130);
   EXPECT_THAT(job.here().Err(), HasSubstr("the job was stopped on request"));
-}
-
-// A program may say by its code that it was stopped. That is no death, on either host.
-TEST_F(SeveralHostsProgramTest, WhoIsStoppedIsNotStartedAgain) {
-  ProgramOnHosts job(*hosts_);
-  job.Start({"--grace=20", "--max_restarts=5"},
-            fmt::format("trap '' TERM; {} {} {} {}$RANK; exit 130", PASSEL_LEAST_SQUARES, kNoEnd,
-                        kFeatures, job.File("fit")));
-  ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
-  EXPECT_EQ(job.sandbox().Run({"ctl", "stop", job.sandbox().job()}).code, 0);
-  job.ExpectEnd(130, 130);
-  for (const Program* command : {&job.here(), &job.there()}) {
-    EXPECT_THAT(command->Err(), AllOf(HasSubstr("the job was stopped on request"),
-                                      Not(HasSubstr("starting it again"))));
-  }
 }
 
 TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodEndsTheWorkersOfTheOtherHost) {
