@@ -34,8 +34,8 @@ struct ClusterPart {
   /// Asks ps/0, wherever it is, to have all workers leave after their step. Errors: those of the
   /// connection; kFailedPrecondition where no worker is here who could ask.
   Status StopJob(Deadline deadline) const;
-  /// Whether somebody has stopped the job, as ps/0 says. Errors: kNotFound: ps/0 is not there, or
-  /// is over; kDeadlineExceeded.
+  /// Whether somebody has stopped the job, as ps/0 says. Errors: kNotFound, kUnavailable: ps/0 is
+  /// not there, or about to end; kDeadlineExceeded.
   Result<bool> WasStopped(Deadline deadline) const;
 };
 

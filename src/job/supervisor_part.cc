@@ -51,7 +51,9 @@ void Supervisor::TakeStopFromLead(const ExitState& exit) {
   if (options_.part == nullptr || options_.part->HasLead() || stopping_) return;
   if (exit.signalled || RuleFor(exit).worker != AfterExit::kAgain) return;
   const Result<bool> stopped = options_.part->WasStopped(Deadline::After(kStopLimit));
-  const bool over = exit.code == kExitInterrupted && stopped.status().code() == Code::kNotFound;
+  const Code code = stopped.status().code();
+  const bool over = exit.code == kExitInterrupted &&
+                    (code == Code::kNotFound || code == Code::kUnavailable);  // or about to be
   if (!over && !(stopped.ok() && *stopped)) return;
   stop_heard_ = true;
   StopOnRequest();
