@@ -137,7 +137,7 @@ void KillMany(int count, double longest, const std::string& victim = "") {
   EXPECT_EQ(OwnDescriptors(), descriptors);
 }
 
-TEST(RandomKillTest, AnyKillLeavesAWorkingJobOrNothing) { KillMany(20, 0.2); }
+TEST(RandomKillTest, AnyKillLeavesAWorkingJobOrNothing) { KillMany(12, 0.2); }
 TEST(SlowRandomKillTest, AThousandKillsLeaveAWorkingJobOrNothing) { KillMany(1000, 1); }
 
 TEST(RandomKillTest, ASupervisorLeavesNobody) { KillMany(15, 0.1, "supervisor"); }
@@ -295,7 +295,7 @@ void LosePsByHand(int lives) {
   std::int64_t before = -1;
   for (int life = 0; life < lives; ++life) {
     HandStarted job(1, 2,
-                    With(kEndless, {"--hidden_units=16", "--batch_size=20", "--ps_wait=0.2",
+                    With(kEndless, {"--hidden_units=16", "--batch_size=20", "--ps_wait=2",
                                     "--save_steps=20", "--checkpoint_dir=" + folder}));
     job.StartAll();
     ASSERT_TRUE(job["worker/0"].WaitFor("saved checkpoint")) << job["worker/0"].Err();
@@ -316,7 +316,6 @@ void LosePsByHand(int lives) {
   }
 }
 
-TEST(PsKillTest, ByHandWithoutANextLifeTheJobGoesOnFromItsCheckpoint) { LosePsByHand(2); }
 TEST(SlowPsKillTest, ByHandWithoutANextLifeTheJobGoesOnFromItsCheckpoint) { LosePsByHand(50); }
 
 }  // namespace
