@@ -60,7 +60,7 @@ TEST(CapiCheckpoints, AJobAloneGoesOnAsIfItHadNeverEnded) {
     const Outcome diverged = Alone(sandbox, 100, kFeatures, saving);
     EXPECT_EQ(diverged.code, 2);
     EXPECT_THAT(diverged.err, HasSubstr("loss or gradient of worker/0 was not finite at global "
-                                        "step 240: lower --learning_rate"));
+                                        "step 240: lower learning_rate"));
     EXPECT_EQ(WholeStep(folder), 200);
     sandbox.SetEnv("LOSS", "0.5");
 
