@@ -60,7 +60,7 @@ Status RemoteShard::Pull(PulledShard* pulled) {
       BeginTogether(Kind::kPull, ask);
     }
     PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
-    if (!answer.values) return Internal(fmt::format("ps/{} sent no values", shard_));
+    if (!answer.values && floats_ > 0) return Internal(fmt::format("ps/{} sent no values", shard_));
     // ps/0 says how many it had before it read them; of the others' that is known from before.
     TakeValues(answer, shard_ == 0 ? worker_->completed_round() : completed);
   }

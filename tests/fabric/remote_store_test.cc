@@ -55,6 +55,25 @@ TEST(RemoteStore, WhoIsRefusedAtTheDoorIsToldAtOnce) {
   EXPECT_EQ(asked, 1);
 }
 
+// A program with fewer variables than ps.
+TEST(RemoteStore, PsWithoutAnyVariableAreNoObstacle) {
+  for (const Mode mode : kAllModes) {
+    SCOPED_TRACE(ModeName(mode));
+    const StorePlan plan = TestPlan(mode, 8, 1, Sgd(1.0));
+    ASSERT_EQ(plan.variables.ShardFloats(7), 0u);
+    RemoteHost host(plan);
+    auto store = OpenOn(host, 0);
+    ASSERT_NE(store, nullptr);
+    InitializeTo(*store, 0);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
+    const auto view = store->Pull(PullMode::kView);
+    ASSERT_TRUE(view.ok()) << view.status().ToString();
+    for (VarId id = 0; id < store->variables().size(); ++id) {
+      EXPECT_THAT(view->values(id), ::testing::Each(3.0F));
+    }
+  }
+}
+
 TEST(RemoteStore, AStepIsOneRequestAndOneAnswer) {
   for (const Mode mode : kAllModes) {
     SCOPED_TRACE(ModeName(mode));
