@@ -147,7 +147,8 @@ TEST_F(SeveralHostsAwayTest, WorkersOfBothHostsJoinAJobThatRuns) {
               HasSubstr("places for 6 workers, and all are taken"));
   ASSERT_TRUE(job.sandbox().Advances(50));
   int remote = 0;
-  for (const nlohmann::json& worker : job.sandbox().Status()["arena"]["workers"]) {
+  const nlohmann::json status = job.sandbox().Status();
+  for (const nlohmann::json& worker : status["arena"]["workers"]) {
     EXPECT_EQ(worker["phase"], "running");
     remote += worker["remote"] == true;
   }
