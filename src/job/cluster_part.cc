@@ -137,8 +137,9 @@ Result<bool> ClusterPart::WasStopped(Deadline deadline) const {
     status = AskJob(task.job_id, deadline);
   }
   PASSEL_RETURN_IF_ERROR(status.status());
-  const Json* const arena = status->Find("arena");  // none: it has not begun
-  return arena == nullptr ? Result<bool>(false) : FieldOr(*arena, "stopped", false);
+  const Json* const arena = status->Find("arena");
+  if (arena == nullptr) return NotFound("the job has not begun, or is over");
+  return FieldOr(*arena, "stopped", false);
 }
 
 Result<std::optional<ClusterPart>> FindClusterPart(const TaskSettings& flags,

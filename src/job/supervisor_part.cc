@@ -46,15 +46,13 @@ bool Supervisor::HandlePsOfPart(Child& child, const ExitState& exit) {
 }
 
 // A worker that ended may have heard before us that the job was stopped: it is not to begin anew.
-// Where ps/0 is over, too, the code of a worker that was told to leave says enough.
+// Where ps/0 is over, too, or cannot say it any more, the code of a worker that was told to leave
+// says enough.
 void Supervisor::TakeStopFromLead(const ExitState& exit) {
   if (options_.part == nullptr || options_.part->HasLead() || stopping_) return;
   if (exit.signalled || RuleFor(exit).worker != AfterExit::kAgain) return;
   const Result<bool> stopped = options_.part->WasStopped(Deadline::After(kStopLimit));
-  const Code code = stopped.status().code();
-  const bool over = exit.code == kExitInterrupted &&
-                    (code == Code::kNotFound || code == Code::kUnavailable);  // or about to be
-  if (!over && !(stopped.ok() && *stopped)) return;
+  if (stopped.ok() ? !*stopped : exit.code != kExitInterrupted) return;
   stop_heard_ = true;
   StopOnRequest();
 }
