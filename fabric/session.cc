@@ -106,7 +106,7 @@ Status Session::Await(Call* call, Deadline deadline, bool working_is_enough) {
                         std::min<std::chrono::nanoseconds>(deadline.Remaining(), kLookForTurn));
     } else {
       // To make a pipe takes some time.
-      const auto slice = pipe_ != nullptr ? kWaitCheckPause : 10 * kWaitCheckPause;
+      const auto slice = pipe_ != nullptr ? kWaitCheckPause : 30 * kWaitCheckPause;
       Turn(lock, WaitsAreChecked() ? deadline.Sooner(slice) : deadline);
     }
   }

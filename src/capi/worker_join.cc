@@ -175,13 +175,17 @@ Status Worker::JoinElsewhere(const StorePlan& plan, Deadline start) {
     std::this_thread::sleep_for(kJoinAgain);
     lost = agree();
   }
-  if (lost.code() == Code::kDataLoss) {
-    lost = job::JobIsLost(lost, config.checkpoints.folder);
-    remote_->GiveUp(lost.message());
-  }
-  PASSEL_RETURN_IF_ERROR(lost);
+  const auto give_up = [&](Status why) {
+    if (why.code() != Code::kDataLoss) return why;
+    why = job::JobIsLost(why, config.checkpoints.folder);
+    remote_->GiveUp(why.message());
+    return why;
+  };
+  PASSEL_RETURN_IF_ERROR(give_up(lost));
   if (is_chief()) PASSEL_RETURN_IF_ERROR(remote_->TellTarget(job::TargetOf(config)));
-  PASSEL_ASSIGN_OR_RETURN(store_, remote_->Open(plan, config.prefetch));
+  Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan, config.prefetch);
+  PASSEL_RETURN_IF_ERROR(give_up(opened.status()));
+  store_ = std::move(*opened);
   if (!is_chief() || store_->initialized()) return {};
   const auto choose = [&]() -> Status {
     const std::string& folder = config.checkpoints.folder;

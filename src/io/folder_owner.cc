@@ -86,10 +86,10 @@ void RemoveMade(const std::vector<std::string>& made) {
 
 // `*made`: it was not there.
 FileDescriptor OpenOwnerFile(const std::string& path, bool* made) {
-  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  FileDescriptor fd(::open(path.c_str(), kFlags | O_EXCL, 0666));
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  FileDescriptor fd(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0666));
   *made = fd.valid();
-  if (!fd.valid() && errno == EEXIST) fd.Reset(::open(path.c_str(), kFlags, 0666));
+  if (!fd.valid() && errno == EEXIST) fd.Reset(::open(path.c_str(), kFlags));
   return fd;
 }
 
@@ -108,7 +108,10 @@ Result<FolderOwner> FolderOwner::Become(const std::string& folder, std::string_v
     Result<FolderOwner> owner = TryToBecome(folder, job, left);
     // A former owner may have taken file and folder away in between.
     const bool gone = owner.ok() ? !owner->Owns(folder) : owner.status().code() == Code::kNotFound;
-    if (!gone || tries == kTries) return owner;
+    if (!gone) return owner;
+    if (tries < kTries) continue;
+    return Unavailable(fmt::format(
+        "the folder {} comes and goes: other jobs begin and end there at this moment", folder));
   }
 }
 

@@ -44,19 +44,23 @@ Result<std::optional<std::uint64_t>> RemoteBatches::Next() {
 }
 
 void RemoteBatches::End() {
-  if (done_) (void)Ask(/*want=*/false);
+  if (done_) (void)job_.TellLead(Question(/*want=*/false));
+}
+
+Json RemoteBatches::Question(bool want) const {
+  return {{"ask", "batch"},
+          {"examples", rules_.examples},
+          {"batch_size", rules_.batch_size},
+          {"order", rules_.order},
+          {"end", end_},
+          {"sharing", sharing_},
+          {"number", number_ + 1},
+          {"want", want},
+          {"done", done_}};
 }
 
 Result<std::optional<std::uint64_t>> RemoteBatches::Ask(bool want) {
-  PASSEL_ASSIGN_OR_RETURN(const Errand answer, job_.AskLead({{"ask", "batch"},
-                                                             {"examples", rules_.examples},
-                                                             {"batch_size", rules_.batch_size},
-                                                             {"order", rules_.order},
-                                                             {"end", end_},
-                                                             {"sharing", sharing_},
-                                                             {"number", number_ + 1},
-                                                             {"want", want},
-                                                             {"done", done_}}));
+  PASSEL_ASSIGN_OR_RETURN(const Errand answer, job_.AskLead(Question(want)));
   ++number_;
   done_ = false;
   if (answer.json.Find("batch") == nullptr) return std::optional<std::uint64_t>();

@@ -41,6 +41,7 @@ class RemoteBatches final : public BatchSource {
  private:
   RemoteBatches(RemoteJob& job, const BatchRules& rules, std::uint64_t end,
                 std::function<void()> come_in);
+  Json Question(bool want) const;
   Result<std::optional<std::uint64_t>> Ask(bool want);
 
   RemoteJob& job_;

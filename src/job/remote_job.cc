@@ -29,7 +29,7 @@ namespace {
 
 // Until it is looked again whether a ps is here, or answers there.
 constexpr std::chrono::milliseconds kLookPause{100};
-constexpr std::chrono::seconds kConnectLimit{5}, kCheckedConnectLimit{1};
+constexpr std::chrono::seconds kConnectLimit{5}, kCheckedConnectLimit{3};
 constexpr std::chrono::milliseconds kLookForStop{100};
 // Of a ps, for what it answers at once unless it makes an arena.
 constexpr std::chrono::seconds kAnswerLimit{15};
@@ -158,8 +158,9 @@ std::string RemoteJob::NameOf(int shard) const {
 
 // Errors: none is the answer.
 Result<Errand> RemoteJob::AskOnce(int shard, const Json& question, std::string_view bytes,
-                                  Deadline deadline, std::size_t most) {
-  if (Stopped()) return JobStopped();
+                                  Deadline deadline, std::size_t most, bool though_stopped) {
+  const auto stopped = [&] { return !though_stopped && Stopped(); };
+  if (stopped()) return JobStopped();
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
   if (ps.errands == nullptr) {
     const std::chrono::nanoseconds limit = WaitsAreChecked() ? kCheckedConnectLimit : kConnectLimit;
@@ -172,10 +173,10 @@ Result<Errand> RemoteJob::AskOnce(int shard, const Json& question, std::string_v
   } else {
     do {
       answer = ReceiveErrand(*ps.errands, most, deadline.Sooner(kLookForStop));
-    } while (answer.status().code() == Code::kDeadlineExceeded && !Stopped() &&
+    } while (answer.status().code() == Code::kDeadlineExceeded && !stopped() &&
              !deadline.Expired() && !WaitIsOver());
   }
-  if (!answer.ok() && Stopped()) return JobStopped();
+  if (!answer.ok() && stopped()) return JobStopped();
   if (answer.ok()) return answer;
   ps.errands.reset();
   const bool named = answer.status().message().starts_with(NameOf(shard));
@@ -183,12 +184,21 @@ Result<Errand> RemoteJob::AskOnce(int shard, const Json& question, std::string_v
 }
 
 Result<Errand> RemoteJob::AskLead(const Json& question) {
-  for (Patience patience(Deadline::After(options_.ps_wait));;) {
-    Result<Errand> answer = AskOnce(0, question, {}, Deadline::After(kAnswerLimit), kMostBytes);
+  const Deadline deadline =
+      Deadline::After(std::max<std::chrono::nanoseconds>(kAnswerLimit, options_.ps_wait));
+  for (Patience patience(deadline.Sooner(options_.ps_wait));;) {
+    Result<Errand> answer = AskOnce(0, question, {}, deadline, kMostBytes);
     const Status said = answer.ok() ? ErrorOf(answer->json) : answer.status();
     if (said.ok()) return answer;
     if (!IsMissing(said.code()) || Stopped() || !patience.Again(kLookPause)) return said;
   }
+}
+
+Status RemoteJob::TellLead(const Json& question) {
+  PASSEL_ASSIGN_OR_RETURN(const Errand answer,
+                          AskOnce(0, question, {}, Deadline::After(kMetricsLimit), kMostBytes,
+                                  /*though_stopped=*/true));
+  return ErrorOf(answer.json);
 }
 
 Status RemoteJob::TellData(const std::string& json) {

@@ -61,6 +61,8 @@ class RemoteJob {
 
   /// The same of ps/0, which is asked again while it is gone, for ps_wait at most.
   Result<Errand> AskLead(const Json& question);
+  /// Once, for a second, also of a job that was stopped.
+  Status TellLead(const Json& question);
   /// The memory of ps/0, where that is here, after AgreeOnPlan(); else null.
   const ShardMemory* LeadHere() const { return IsHere(0) ? &here_->arena(0).memory() : nullptr; }
 
@@ -114,7 +116,7 @@ class RemoteJob {
   Result<Errand> Ask(int shard, const Json& question, std::string_view bytes, Deadline deadline,
                      std::size_t most = kMostBytes);
   Result<Errand> AskOnce(int shard, const Json& question, std::string_view bytes, Deadline deadline,
-                         std::size_t most);
+                         std::size_t most, bool though_stopped = false);
   std::string NameOf(int shard) const;
   Result<Errand> AskOfArena(int shard, const Json& question);
   Result<std::optional<StorePlan>> PlanOf(int shard);

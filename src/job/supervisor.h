@@ -210,8 +210,10 @@ class Supervisor {
   int num_cpus_ = 1;
   JobOutcome outcome_;
   bool stopping_ = false;
-  bool stopped_on_request_ = false;  // by `passel ctl stop`, or by the program
-  bool stop_heard_ = false;          // of ps/0 on another host
+  bool stopped_on_request_ = false;    // by `passel ctl stop`, or by the program
+  bool stop_heard_ = false;            // of ps/0 on another host
+  Result<bool> lead_stopped_ = false;  // what that said last
+  std::int64_t ask_lead_at_ns_ = 0;    // not before
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
   std::int64_t leave_at_ns_ =

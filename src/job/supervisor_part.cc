@@ -2,6 +2,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/deadline.h"
 #include "base/log.h"
 #include "job/exit_code.h"
@@ -14,6 +15,8 @@ namespace {
 
 // For ps/0 to hear that the job is to end.
 constexpr std::chrono::seconds kStopLimit{3};
+// Not sooner, once it has not answered.
+constexpr std::int64_t kAskLeadAgainNs = 5'000'000'000;
 }  // namespace
 
 // The arena of ps/0, if that is of this host: what the job does is in there.
@@ -51,7 +54,12 @@ bool Supervisor::HandlePsOfPart(Child& child, const ExitState& exit) {
 void Supervisor::TakeStopFromLead(const ExitState& exit) {
   if (options_.part == nullptr || options_.part->HasLead() || stopping_) return;
   if (exit.signalled || RuleFor(exit).worker != AfterExit::kAgain) return;
-  const Result<bool> stopped = options_.part->WasStopped(Deadline::After(kStopLimit));
+  if (MonotonicNs() >= ask_lead_at_ns_) {
+    lead_stopped_ = options_.part->WasStopped(Deadline::After(kStopLimit));
+    // The workers of a host end together, and each question holds up all else here.
+    if (!lead_stopped_.ok()) ask_lead_at_ns_ = MonotonicNs() + kAskLeadAgainNs;
+  }
+  const Result<bool>& stopped = lead_stopped_;
   if (stopped.ok() ? !*stopped : exit.code != kExitInterrupted) return;
   stop_heard_ = true;
   StopOnRequest();

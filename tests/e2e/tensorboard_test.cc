@@ -151,7 +151,9 @@ TEST(TensorBoardTest, OneProcessAndAPresetWriteAsTheProgramDoes) {
   ASSERT_THAT(files, SizeIs(2));  // the other one tells of the last checkpoint
   // The first one may have been whole only when the last summary had been written.
   auto told = CheckpointsTold(logs);
-  if (told.contains(0)) EXPECT_THAT(told.extract(0).mapped(), HasSubstr("model.ckpt-0"));
+  if (told.contains(0)) {
+    EXPECT_THAT(told.extract(0).mapped(), HasSubstr("model.ckpt-0"));
+  }
   EXPECT_THAT(told, ElementsAre(Pair(250, HasSubstr("model.ckpt-250"))));
   EXPECT_EQ(StepsOfTag(files[0], "loss"), (std::vector<std::int64_t>{1, 101, 201, 250}));
   EXPECT_EQ(StepsOfTag(files[0], "variables/hid_w"), (std::vector<std::int64_t>{1, 250}));

@@ -120,8 +120,12 @@ void KillOnce(const Plan& plan) {
 void KillMany(int count, double longest, const std::string& victim = "") {
   constexpr int kLanes = 3;
   const std::uint64_t seed = TestSeed();
+  {
+    Random random(seed);
+    KillOnce(Draw(random, longest));  // what is opened once and for all, is
+  }
   const std::ptrdiff_t descriptors = OwnDescriptors();
-  std::atomic<int> next{0};
+  std::atomic<int> next{1};
   std::vector<std::thread> lanes;
   for (int lane = 0; lane < kLanes; ++lane) {
     lanes.emplace_back([&] {
@@ -248,6 +252,7 @@ void KillPs(int lives, std::chrono::milliseconds least) {
     ASSERT_TRUE(sandbox.AwaitStep(1 + step, kLiveness)) << train.Err();
     if (index == 0) away.push_back(1e-6 * static_cast<double>(MonotonicNs() - begin_ns));
   }
+  for (const int index : {0, 1}) ASSERT_NE(sandbox.AwaitTask("ps", index, former[index]), 0);
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(train, kLiveness + 1).code, 130);
   const nlohmann::json report = ReadJson(sandbox.dir().File("r.json"));

@@ -162,7 +162,9 @@ TEST(FolderOwnerTest, OneAtATimeWhileTheFileComesAndGoes) {
       std::string left;
       const auto owner = FolderOwner::Become(path, "", &left);
       if (!owner.ok()) continue;
-      most = std::max(most.load(), ++owners);
+      const int now = ++owners;
+      for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+      }
       ++turns;
       --owners;
     }

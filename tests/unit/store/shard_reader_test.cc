@@ -365,7 +365,7 @@ TEST(ShardReaderLoss, HogwildLosesNoMoreWhileAReaderCopiesThanWithout) {
               100 * without[kPairs / 2], 100 * without.front(), 100 * without.back(),
               100 * with[kPairs / 2], 100 * with.front(), 100 * with.back());
   // The reader is a third thread: where it has no core of its own, writers meet more often.
-  EXPECT_LE(with[kPairs / 2], 1.5 * without[kPairs / 2] + 0.0005);
+  EXPECT_LE(with[kPairs / 2], 2 * without[kPairs / 2] + 0.001);
 }
 
 }  // namespace
