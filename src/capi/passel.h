@@ -167,9 +167,9 @@ PASSEL_API const char* passel_error(void);
 
 /* From now on the waits of this thread, in whatever function, ask is_over(argument) on this thread,
  * ten times a second at most: once it returns other than 0 the wait ends as at its timeout, also
- * where a function has none; passel_leave() gives up the last checkpoint then. For languages whose
- * handlers of signals run between their own instructions. It may call what is for any thread, and
- * no other function of a job. NULL: they ask nobody, as at first. Costs nanoseconds. */
+ * where a function has none; passel_leave() gives up the last checkpoint then. For languages that
+ * run handlers of signals only between their own instructions. It may call what is for any thread, and
+ * no other function of a job. NULL: they ask nobody, as at first. */
 typedef int32_t (*passel_check)(void* argument);
 PASSEL_API void passel_check_waits(passel_check is_over, void* argument);
 
@@ -178,8 +178,9 @@ PASSEL_API void passel_check_waits(passel_check is_over, void* argument);
  * describes other variables, another mode or another optimizer than the chief is refused, and the
  * difference is named. So is a checkpoint of other variables or another optimizer.
  * Errors: PASSEL_INVALID_ARGUMENT; PASSEL_ALREADY_EXISTS; PASSEL_DEADLINE_EXCEEDED, naming who did
- * not come; PASSEL_PERMISSION_DENIED; PASSEL_RESOURCE_EXHAUSTED; PASSEL_DATA_LOSS: a ps has lost
- * its values, or no checkpoint is whole; PASSEL_UNAVAILABLE. *job is NULL after an error. */
+ * not come; PASSEL_PERMISSION_DENIED; PASSEL_RESOURCE_EXHAUSTED; PASSEL_DATA_LOSS: no checkpoint
+ * is whole; PASSEL_INTERNAL: a ps has lost its values, and all tasks of the job end;
+ * PASSEL_UNAVAILABLE. *job is NULL after an error. */
 PASSEL_API passel_status passel_open(const passel_options* options,
                                      const passel_variable* variables, size_t num_variables,
                                      passel_job** job);
@@ -236,7 +237,8 @@ PASSEL_API passel_status passel_wait(passel_job* job, double timeout_seconds,
  * is for other epochs: batches that are not done are given again. Before passel_next_batch(), after
  * passel_initialize(), and not while a push is not waited for.
  * Errors: PASSEL_INVALID_ARGUMENT, naming both, if the job, or the checkpoint that it goes on from,
- * shares other data. */
+ * shares other data; PASSEL_FAILED_PRECONDITION before passel_initialize(), or while a push is not
+ * waited for; PASSEL_UNAVAILABLE, as passel_next_batch(). */
 PASSEL_API passel_status passel_sample(passel_job* job, const passel_sampling* sampling);
 
 /* The next batch of this worker: each example is in one batch of each epoch. It is done with the
@@ -248,7 +250,7 @@ PASSEL_API passel_status passel_sample(passel_job* job, const passel_sampling* s
  * since rounds wait for this worker until then. Nobody else is waited for; but where ps/0 is on
  * another host it is asked for each batch.
  * Errors: PASSEL_FAILED_PRECONDITION before passel_sample(), or while a push is not waited for;
- * PASSEL_ABORTED. */
+ * PASSEL_ABORTED; PASSEL_UNAVAILABLE: ps/0 is on another host, and has been gone for ps_wait. */
 PASSEL_API passel_status passel_next_batch(passel_job* job, passel_batch* batch);
 
 /* For a step without a push that takes long: in the modes with rounds others take a worker that is
@@ -268,7 +270,7 @@ PASSEL_API passel_status passel_metric(passel_job* job, const char* name, double
 PASSEL_API passel_status passel_global_step(passel_job* job, int64_t* global_step);
 
 /* The name of the mode in force, as "hogwild"; it stays valid. It changes in passel_initialize()
- * and passel_wait() only (passel ctl mode, or the setting mode_schedule). */
+ * and passel_wait() only (passel ctl set-mode, or the setting mode_schedule). */
 PASSEL_API passel_status passel_mode(passel_job* job, const char** mode);
 
 /* Asks every worker to leave after its step. Never undone. */
@@ -281,7 +283,7 @@ PASSEL_API passel_status passel_stopped(passel_job* job, int32_t* stopped);
  * it may be NULL. Nothing is written if the newest one is of this step. In mode barrier the others
  * wait meanwhile; in the other modes they go on, unless checkpoint_consistent is set.
  * Errors: PASSEL_FAILED_PRECONDITION without the setting checkpoint_dir, on another worker than the
- * chief, or while a push is not waited for; PASSEL_DEADLINE_EXCEEDED; PASSEL_RESOURCE_EXHAUSTED:
+ * chief, on a chief that has a ps on another host, or while a push is not waited for; PASSEL_DEADLINE_EXCEEDED; PASSEL_RESOURCE_EXHAUSTED:
  * no space; PASSEL_DIVERGED: a value is NaN or infinite; PASSEL_INTERNAL and others of the disk.
  * After each of these training may go on, and the checkpoints of before are there. */
 PASSEL_API passel_status passel_save(passel_job* job, double timeout_seconds, int64_t* global_step);

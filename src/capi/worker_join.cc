@@ -125,6 +125,7 @@ Status Worker::JoinOthers(std::span<const Variable> variables) {
 }
 
 Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options) {
+  bool lost = false;  // of the ps
   const auto join = [&]() -> Status {
     PASSEL_ASSIGN_OR_RETURN(job_, shm::AttachedJob::Connect(options, settings_.task.token));
     PASSEL_RETURN_IF_ERROR(job_->WaitForArenas());
@@ -132,7 +133,10 @@ Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options
     if (is_chief() && !checkpoints_) {
       PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, HaveValues()));
     }
-    PASSEL_ASSIGN_OR_RETURN(store_, job_->Open(plan));
+    Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
+    lost = opened.status().code() == Code::kDataLoss;
+    PASSEL_RETURN_IF_ERROR(opened.status());
+    store_ = std::move(*opened);
     return {};
   };
   const Deadline start = Deadline::After(options.start_wait);
@@ -143,7 +147,7 @@ Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options
     std::this_thread::sleep_for(kJoinAgain);
     joined = join();
   }
-  if (joined.code() == Code::kDataLoss && job_) {
+  if (lost) {
     joined = job::JobIsLost(joined, settings_.config.checkpoints.folder);
     job_->GiveUp(joined.message());
   }

@@ -22,7 +22,7 @@ SettingGroup JobGroup() {
        {"job_id", At<&S::job_id>(), "Name of the job, for passel ctl. Default: job-<process id>"},
        {"max_restarts", At<&S::max_restarts>(),
         "How often a worker that died is started again within --restart_window, at most. A ps is "
-        "unless it dies again and again at its start",
+        "always started again, unless it dies again and again at its start",
         Within(0, 1000)},
        {"restart_window", At<&S::restart_window>(),
         "Seconds for which a restart counts. 0: until the job ends", Within(0, 31536000, " s")},

@@ -140,9 +140,9 @@ std::string SettingsPage() {
       "`--config` "
       "([configuration](configuration.md)).\nA switch `--NAME` is turned off by `--noNAME`. This "
       "page is printed by `passel help --format=markdown`.\n\n"
-      "`passel run` has the ones for which `run` is named, and of those of `train` and `task` the "
-      "ones that a program\nwith a model of its own has a use for: `passel run --help` lists them. "
-      "There `--max_restarts` is 3 by default.\n";
+      "`passel run` takes the settings for which `run` is named. Of those of `train` and `task` it "
+      "takes the ones\nthat mean something for a program with its own model: `passel run --help` "
+      "lists them. Its default of `--max_restarts` is 3.\n";
   std::string group;
   for (const job::SettingRow& row : job::SettingsTable()) {
     if (row.group.empty()) continue;

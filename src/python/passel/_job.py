@@ -210,7 +210,10 @@ class Job:
         return self._core.save(self._timeout if timeout is None else _arguments.seconds(timeout))
 
     def say_alive(self) -> None:
-        """For a step without a push that takes minutes: in rounds a silent worker is evicted."""
+        """For a step without a push that takes minutes.
+
+        In rounds a worker that is silent for stall_limit (ten minutes) is killed.
+        """
         self._core.say_alive()
 
     def stop(self) -> None:
