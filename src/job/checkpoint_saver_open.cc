@@ -62,6 +62,21 @@ std::string WhyFinished(const JobConfig& config, const StorePlan& plan, const Jo
                          : fmt::format("--epochs {}", options.epochs));
 }
 
+// Workers have counted their steps, and --epochs is as many as it takes now. `changed`: since then.
+Status CheckEpochs(const WorkerOptions& options, const std::string& from,
+                   const std::string& changed, bool other_workers) {
+  if (options.epochs == kNoStepLimit) return {};
+  bool others = options.shard_data && other_workers;
+  for (const char* of_epochs : {"--batch_size ", "--shard_data ", "the data of "}) {
+    others |= changed.find(of_epochs) != std::string::npos;
+  }
+  if (!others) return {};
+  return InvalidArgument(fmt::format(
+      "--epochs {} cannot go on from {}, whose epochs had another number of steps: unlike then: "
+      "{}; give what was given then, or say by --train_steps how far to train",
+      options.epochs, from, changed));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& config,
@@ -128,6 +143,8 @@ Status CheckpointSaver::ChooseFirst() {
         fmt::format("{}{} (was {})", changed.empty() ? "" : ", ",
                     Counted(static_cast<std::uint64_t>(workers), "worker"), from.words().workers);
   }
+  PASSEL_RETURN_IF_ERROR(CheckEpochs(config_.worker, resume_from_, changed,
+                                     /*other_workers=*/from.words().workers != workers));
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
   resumed_step_ = from.global_step();

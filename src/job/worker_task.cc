@@ -148,6 +148,7 @@ class WorkerTask {
       PASSEL_RETURN_IF_ERROR(SaveAtEnd());
       TellOfLastCheckpoint();
     }
+    PASSEL_RETURN_IF_ERROR(ps_gone_);
     PASSEL_RETURN_IF_ERROR(not_saved_);
     return result;
   }
@@ -157,10 +158,13 @@ class WorkerTask {
     *leave = g_signal.load(std::memory_order_relaxed) != 0;
     const auto missing = remote() ? remote()->PsMissingFor() : job()->PsMissingFor();
     if (missing.count() > config_.ps_wait_ns && missing.count() > 0) {
-      return Unavailable(
-          fmt::format("a ps has been gone for {:.1f} s and none came back: start "
-                      "it and this worker again, or raise --ps_wait",
-                      1e-9 * static_cast<double>(missing.count())));
+      ps_gone_ =
+          Unavailable(fmt::format("a ps has been gone for {:.1f} s and none came back: start "
+                                  "it and this worker again, or raise --ps_wait",
+                                  1e-9 * static_cast<double>(missing.count())));
+      // It has all values itself, and perhaps nobody else has: they are saved first.
+      *leave = checkpoints() != nullptr && remote() == nullptr;
+      if (!*leave) return ps_gone_;
     }
     return parameters() != nullptr ? parameters()->Tend() : Status();
   }
@@ -235,6 +239,7 @@ class WorkerTask {
   JobEntry entry_;
   const shm::AttachOptions& options_;
   Status not_saved_;  // the last checkpoint
+  Status ps_gone_;    // for good
   // Its engine copies from and to the arenas: it ends before they are unmapped.
   std::unique_ptr<GpuCompute> gpu_;  // null: the CPU computes
   EngineUse engine_;

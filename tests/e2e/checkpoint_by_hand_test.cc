@@ -143,6 +143,31 @@ TEST(CheckpointByHandTest, WhatIsDrainedWithoutAChiefIsSaved) {
   EXPECT_TRUE(set.ok() && set->words().exact) << job["ps/0"].Err();
 }
 
+// It has all values mapped, and nobody else saves them.
+TEST(CheckpointByHandTest, AChiefWhosePsDoesNotComeBackSavesWhatItHas) {
+  for (const std::string mode : {"hogwild", "barrier"}) {
+    SCOPED_TRACE(mode);
+    Sandbox place;
+    const std::string folder = FolderIn(place);
+    HandStarted job(
+        2, 2,
+        With(With(kByHand, kEndless),
+             {"--mode=" + mode, "--ps_wait=1", "--save_secs=3600", "--checkpoint_dir=" + folder}));
+    job.StartAll();
+    ASSERT_TRUE(job["worker/0"].WaitFor("saved checkpoint")) << job["worker/0"].Err();
+    ASSERT_TRUE(job.Advances(100)) << job["worker/0"].Err();
+    const std::int64_t step = job.sandbox().GlobalStep();
+    ASSERT_GT(step, NewestStepIn(folder));
+    job.Kill("ps/0");
+    for (const char* worker : {"worker/0", "worker/1"}) {
+      EXPECT_THAT(job.OnlyErrorOf(worker, 143), HasSubstr("--ps_wait"));
+    }
+    EXPECT_GE(NewestStepIn(folder), step) << job["worker/0"].Err();
+    job["ps/1"].Signal(SIGTERM);
+    EXPECT_EQ(job.Finish("ps/1", 20).code, 143);
+  }
+}
+
 TEST(CheckpointByHandTest, APsWhoseArenaPs0HoldsLosesNothing) {
   HandStarted job(2, 2, With(kByHand, kEndless));
   job.StartAll();

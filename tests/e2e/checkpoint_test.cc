@@ -474,6 +474,24 @@ TEST(SlowCheckpointTest, KilledAtRandomInstantsTheNewestIsWholeAndNotOld) {
   KillWhileItSaves(asked != nullptr ? std::atoi(asked) : 400, 0.5);
 }
 
+TEST(CheckpointTest, EpochsAreNotCountedInBatchesOfTwoSizes) {
+  Sandbox sandbox;
+  const auto job = [&](const std::vector<std::string>& more) {
+    return sandbox.Run(
+        sandbox.Train(With({"--hidden_units=16", "--checkpoint_dir=" + Folder(sandbox)}, more)));
+  };
+  ASSERT_EQ(job({"--batch_size=20", "--epochs=1"}).code, 0);
+  const std::int64_t step = NewestStep(Folder(sandbox));
+  EXPECT_THAT(OnlyError(job({"--batch_size=40", "--epochs=2"})),
+              AllOf(HasSubstr("--epochs 2 cannot go on from"),
+                    HasSubstr("--batch_size 40 (was 20)"), HasSubstr("--train_steps")));
+  EXPECT_EQ(NewestStep(Folder(sandbox)), step);
+  EXPECT_EQ(job({"--batch_size=20", "--epochs=2"}).code, 0);
+  EXPECT_EQ(NewestStep(Folder(sandbox)), 2 * step);
+  EXPECT_EQ(job({"--batch_size=40", fmt::format("--train_steps={}", 2 * step + 20)}).code, 0);
+  EXPECT_GE(NewestStep(Folder(sandbox)), 2 * step + 20);
+}
+
 // With the checksums that belong to that.
 void WriteInFormat(const std::string& format, const std::string& path) {
   const std::string bytes = ReadText(path);
