@@ -168,8 +168,8 @@ PASSEL_API const char* passel_error(void);
 /* From now on the waits of this thread, in whatever function, ask is_over(argument) on this thread,
  * ten times a second at most: once it returns other than 0 the wait ends as at its timeout, also
  * where a function has none; passel_leave() gives up the last checkpoint then. For languages that
- * run handlers of signals only between their own instructions. It may call what is for any thread, and
- * no other function of a job. NULL: they ask nobody, as at first. */
+ * run handlers of signals only between their own instructions. It may call what is for any thread,
+ * and no other function of a job. NULL: they ask nobody, as at first. */
 typedef int32_t (*passel_check)(void* argument);
 PASSEL_API void passel_check_waits(passel_check is_over, void* argument);
 
@@ -283,9 +283,10 @@ PASSEL_API passel_status passel_stopped(passel_job* job, int32_t* stopped);
  * it may be NULL. Nothing is written if the newest one is of this step. In mode barrier the others
  * wait meanwhile; in the other modes they go on, unless checkpoint_consistent is set.
  * Errors: PASSEL_FAILED_PRECONDITION without the setting checkpoint_dir, on another worker than the
- * chief, on a chief that has a ps on another host, or while a push is not waited for; PASSEL_DEADLINE_EXCEEDED; PASSEL_RESOURCE_EXHAUSTED:
- * no space; PASSEL_DIVERGED: a value is NaN or infinite; PASSEL_INTERNAL and others of the disk.
- * After each of these training may go on, and the checkpoints of before are there. */
+ * chief, on a chief that has a ps on another host, or while a push is not waited for;
+ * PASSEL_DEADLINE_EXCEEDED; PASSEL_RESOURCE_EXHAUSTED: no space; PASSEL_DIVERGED: a value is NaN or
+ * infinite; PASSEL_INTERNAL and others of the disk. After each of these training may go on, and the
+ * checkpoints of before are there. */
 PASSEL_API passel_status passel_save(passel_job* job, double timeout_seconds, int64_t* global_step);
 
 /* This worker is done: rounds no longer wait for it. A chief with the setting checkpoint_dir saves

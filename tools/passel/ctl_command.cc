@@ -251,7 +251,9 @@ void AddFarJobFlags(Command& command, job::FarJobFlags* flags) {
       .Group("Other hosts");
   command.Add("--token_file", &flags->token_file, "With --ps_hosts: the token of the job, a copy")
       .Group("Other hosts");
-  command.Add("--job_id", &flags->job_id, "With --ps_hosts: the name of the job, if its tasks were given one")
+  command
+      .Add("--job_id", &flags->job_id,
+           "With --ps_hosts: the name of the job, if its tasks were given one")
       .Group("Other hosts");
   command
       .AddSwitch("--insecure_no_auth", &flags->insecure_no_auth,
