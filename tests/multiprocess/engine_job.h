@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -20,6 +19,7 @@
 
 #include "conformance/arena_host.h"
 #include "multiprocess/engine_board.h"
+#include "support/dev_shm.h"
 
 namespace passel::testing {
 
@@ -111,15 +111,6 @@ class Child {
   std::optional<int> status_;
 };
 
-inline std::set<std::string> ListFolder(const char* path) {
-  std::set<std::string> names;
-  DIR* folder = ::opendir(path);
-  if (folder == nullptr) return names;
-  while (const dirent* entry = ::readdir(folder)) names.insert(entry->d_name);
-  ::closedir(folder);
-  return names;
-}
-
 /// Whether `condition` comes true within `limit`.
 template <typename Condition>
 bool Await(std::chrono::milliseconds limit, Condition&& condition) {
@@ -146,7 +137,7 @@ class EngineJob {
             int stall_ms = 10'000)
       : EngineJob(TestPlan(mode, shards, workers, optimizer), counting, stall_ms) {}
   EngineJob(const StorePlan& plan, bool counting, int stall_ms = 10'000)
-      : plan_(plan), counting_(counting), stall_ms_(stall_ms), shm_before_(ListFolder("/dev/shm")) {
+      : plan_(plan), counting_(counting), stall_ms_(stall_ms), shm_before_(testing::DevShm()) {
     for (int s = 0; s < plan_.variables.shards(); ++s) {
       arenas_.push_back(MakeArena(plan_, s));
       memory_.push_back(arenas_.back().memory());
@@ -172,9 +163,7 @@ class EngineJob {
   }
   ~EngineJob() {
     ::munmap(board_, sizeof(Board));
-    for (const std::string& name : ListFolder("/dev/shm")) {
-      // "4711:0:1" is of libfabric, which tests beside this one use.
-      if (name.find_first_not_of("0123456789:") == std::string::npos) continue;
+    for (const std::string& name : testing::DevShm()) {
       EXPECT_TRUE(shm_before_.count(name) != 0) << "/dev/shm/" << name << " was left behind";
     }
   }

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "data/digits.h"
+#include "support/dev_shm.h"
 
 namespace passel::testing {
 namespace {
@@ -44,17 +45,6 @@ double TimeScale() {
   const char* text = std::getenv("PASSEL_TEST_TIME_SCALE");
   const double scale = text == nullptr ? 1 : std::atof(text);
   return (scale > 0 ? scale : 1) * Crowd();
-}
-
-std::set<std::string> DevShm() {
-  std::set<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
-    const std::string name = entry.path().filename();
-    // Other programs of this machine have files here too.
-    if (name.find("passel") != std::string::npos || name.starts_with("sem.")) names.insert(name);
-  }
-  return names;
 }
 
 // A line of standard error that tells of an error: not "HH:MM:SS.mmm I ...", not a progress line.

@@ -102,13 +102,11 @@ TEST_F(CheckpointOwnerTest, ADiskThatIsGoneIsNotReplacedByTheOneUnderIt) {
       here.st_dev == there.st_dev) {
     GTEST_SKIP() << "no second file system";
   }
-  const fs::path other = fs::path("/dev/shm") / ("passel_test." + std::to_string(::getpid()));
-  fs::create_directory(other);
+  const test::TempDir other("/dev/shm");
   fs::rename(path_, dir_.File("moved"));
-  fs::create_directory_symlink(other, path_);
+  fs::create_directory_symlink(other.path(), path_);
   const Status status = SaveMore();
-  const bool empty = fs::is_empty(other);
-  fs::remove_all(other);
+  const bool empty = fs::is_empty(other.path());
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("is not where it was: put it back"));
   EXPECT_TRUE(empty);
