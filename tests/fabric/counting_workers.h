@@ -27,8 +27,11 @@ inline StorePlan CountingPlan(Mode mode) {
   return plan;
 }
 
-/// `suffer` returns when all is well again. With the limits that a job has, if `host` has them.
-inline void ExpectEachPushOnce(RemoteHost& host, Mode mode, const std::function<void()>& suffer) {
+/// `suffer` is called with what waits until each worker has pushed again, and returns when all is
+/// well. With the limits that a job has, if `host` has them.
+inline void ExpectEachPushOnce(
+    RemoteHost& host, Mode mode,
+    const std::function<void(const std::function<void()>& await_pushes)>& suffer) {
   constexpr int kWorkers = 2;
   const WaitOptions engine = Engine(std::chrono::minutes(10));
   std::vector<std::unique_ptr<ParameterStore>> stores;
@@ -38,7 +41,9 @@ inline void ExpectEachPushOnce(RemoteHost& host, Mode mode, const std::function<
   // Workers of a round go the same number of steps; who is done is not waited for.
   std::atomic<int> limit{INT_MAX};
   std::atomic<int> most{0};
-  int pushed[kWorkers] = {}, applied[kWorkers] = {};
+  std::atomic<int> pushed[kWorkers] = {};
+  std::atomic<bool> failed{false};
+  int applied[kWorkers] = {};
   std::vector<std::thread> workers;
   for (int k = 0; k < kWorkers; ++k) {
     workers.emplace_back([&, k] {
@@ -48,6 +53,7 @@ inline void ExpectEachPushOnce(RemoteHost& host, Mode mode, const std::function<
         while (seen < pushed[k] + 1 && !most.compare_exchange_weak(seen, pushed[k] + 1)) {
         }
         const auto outcome = PushConstant(*stores[static_cast<std::size_t>(k)], -1);
+        failed = failed || !outcome.ok();
         ASSERT_TRUE(outcome.ok()) << "worker " << k << ": " << outcome.status().ToString();
         if (outcome->applied) {
           ASSERT_GT(outcome->version, last) << "worker " << k << " was told twice of one update";
@@ -59,7 +65,16 @@ inline void ExpectEachPushOnce(RemoteHost& host, Mode mode, const std::function<
       ASSERT_TRUE(stores[static_cast<std::size_t>(k)]->Leave().ok());
     });
   }
-  suffer();
+  suffer([&] {
+    for (int k = 0; k < kWorkers; ++k) {
+      const int before = pushed[k];
+      const Deadline deadline = Deadline::After(kLong);
+      while (pushed[k] == before && !failed && !deadline.Expired()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      EXPECT_FALSE(deadline.Expired()) << "worker " << k << " hangs";
+    }
+  });
   limit = most + 100;  // which nobody has begun
   for (std::thread& worker : workers) worker.join();
   if (::testing::Test::HasFatalFailure()) return;
@@ -82,8 +97,7 @@ inline void ExpectEachPushOnce(RemoteHost& host, Mode mode, const std::function<
     return;
   }
   EXPECT_EQ(updates, mode == Mode::kBarrier ? applied[0] : sum);
-  EXPECT_EQ(applied[0], pushed[0]);
-  EXPECT_EQ(applied[1], pushed[1]);
+  for (int k = 0; k < kWorkers; ++k) EXPECT_EQ(applied[k], pushed[k]);
 }
 
 }  // namespace passel::testing

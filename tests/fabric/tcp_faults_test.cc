@@ -180,16 +180,19 @@ TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
       MakeTcpCarrier({.route = [network](const TcpAddress& ps) { return network->Before(ps); },
                       .bulk = MessagesBy(network)});
   RemoteHost host(CountingPlan(GetParam()), {}, seed, "", std::chrono::seconds(5), carrier);
-  ExpectEachPushOnce(host, GetParam(), [&] {
+  ExpectEachPushOnce(host, GetParam(), [&](const auto& await_pushes) {
     Random random(seed);
-    for (int i = 0; i < cuts; ++i) {
+    int i = 0;
+    for (; i < cuts && !HasFailure(); ++i) {
       // Few of them: one that is over at once, and others.
       const auto kind = static_cast<int>(ManyTurns() ? random.Below(kKinds)
                                          : i == 0    ? 0
                                                      : 1 + random.Below(kKinds - 1));
+      await_pushes();
       std::this_thread::sleep_for(milliseconds(random.Below(60)));
       Break(*network, kind, random);
     }
+    EXPECT_EQ(i, cuts);
   });
 #if defined(PASSEL_TEST_LIBFABRIC)
   EXPECT_GT(network->passed, cuts / 4) << "what libfabric sends goes another way";
