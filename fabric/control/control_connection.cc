@@ -74,6 +74,7 @@ Result<std::unique_ptr<Channel>> Introduce(const ControlOptions& options, const 
   PASSEL_RETURN_IF_ERROR(ErrorOf(said));
   PASSEL_ASSIGN_OR_RETURN(*peer, FactsFromJson(said));
   PASSEL_RETURN_IF_ERROR(CheckPeer(options, *peer));
+  SetSilenceLimit(channel->fd(), Agreed(options.lease, peer->lease()).kernel_limit());
   return channel;
 }
 
@@ -103,6 +104,7 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::Open(ControlOption
                                                                    Deadline deadline) {
   options.me.purpose = Purpose::kControl;
   options.me.life = 0;
+  options.me.lease_ms = options.lease.lease_ms();
   TaskFacts peer;
   PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
                           Dial(options, options.me, deadline, &peer));
@@ -154,7 +156,7 @@ Result<std::unique_ptr<Pipe>> ControlConnection::MakePipe(Deadline deadline, Pur
 }
 
 void ControlConnection::Run() {
-  Liveness liveness(options_.lease);
+  Liveness liveness(Agreed(options_.lease, peer_.lease()));
   for (;;) {
     if (liveness.BeatDue()) {
       // It fits into the kernel's buffer, unless the other side has long stopped reading.
@@ -174,8 +176,8 @@ void ControlConnection::Run() {
     } else if (frame.status().code() != Code::kDeadlineExceeded) {
       return End(frame.status());
     } else if (liveness.Lost()) {
-      return End(Unavailable(
-          fmt::format("it has been silent for {:.3g} s", ToSeconds(options_.lease.lease))));
+      return End(
+          Unavailable(fmt::format("it has been silent for {:.3g} s", ToSeconds(liveness.lease()))));
     }
   }
 }

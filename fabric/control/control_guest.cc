@@ -76,7 +76,9 @@ Result<bool> ControlGuest::Facts() {
 Status ControlGuest::Accept(const TaskFacts& mine, const LeaseOptions& lease) {
   PASSEL_RETURN_IF_ERROR(channel_->SendJson(FactsJson(mine), Deadline::After({})));
   state_ = GuestState::kOpen;
-  liveness = Liveness(lease);
+  const LeaseOptions agreed = Agreed(lease, peer_.lease());
+  SetSilenceLimit(channel_->fd(), agreed.kernel_limit());
+  liveness = Liveness(agreed);
   return {};
 }
 

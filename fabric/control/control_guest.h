@@ -30,7 +30,7 @@ class ControlGuest {
   /// Errors: it is over. kPermissionDenied and kFailedPrecondition: it has failed to prove itself,
   /// and has been told that it is refused.
   Result<bool> Advance();
-  /// Its facts are known: it may stay, and is told so.
+  /// Its facts are known: it may stay, and is told so. `lease` is ours.
   Status Accept(const TaskFacts& mine, const LeaseOptions& lease);
   /// It may not.
   void Refuse(const Status& why);

@@ -212,7 +212,7 @@ class ControlServer::Loop {
     }
     if (guest.liveness.Lost()) {
       return Unavailable(
-          fmt::format("it has been silent for {:.3g} s", ToSeconds(options_.lease.lease)));
+          fmt::format("it has been silent for {:.3g} s", ToSeconds(guest.liveness.lease())));
     }
     if (!guest.liveness.BeatDue()) return {};
     guest.liveness.Said();
@@ -310,6 +310,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Start(ControlServerOptions
                                                             ControlHandler& handler) {
   PASSEL_RETURN_IF_ERROR(options.key.Check());
   RaiseDescriptorLimit(kDescriptors);
+  options.me.lease_ms = options.lease.lease_ms();
   if (options.listen.empty()) options.listen = {TcpAddress::Loopback(options.port)};
   std::vector<FileDescriptor> listening;
   std::vector<TcpAddress> addresses;

@@ -20,12 +20,28 @@ struct LeaseOptions {
   std::chrono::nanoseconds lease = std::chrono::seconds(15);
   /// Who has said nothing for so long says that it lives.
   std::chrono::nanoseconds beat = std::chrono::seconds(3);
+
+  int lease_ms() const {
+    return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(lease).count());
+  }
+  /// For the kernel, which is to notice it after us.
+  std::chrono::nanoseconds kernel_limit() const { return lease + beat; }
+  static LeaseOptions Of(std::chrono::nanoseconds lease) { return {lease, lease / 5}; }
 };
+
+/// What both ends of a connection go by: the shorter lease. `theirs` is 0 where it is not known.
+inline LeaseOptions Agreed(const LeaseOptions& mine, std::chrono::nanoseconds theirs) {
+  constexpr std::chrono::milliseconds kLeast{200};  // nobody can be made to beat all the time
+  if (theirs.count() == 0 || theirs >= mine.lease) return mine;
+  const std::chrono::nanoseconds lease = std::max<std::chrono::nanoseconds>(theirs, kLeast);
+  return {lease, std::min(mine.beat, lease / 5)};
+}
 
 class Liveness {
  public:
   explicit Liveness(const LeaseOptions& options) : options_(options) {}
 
+  std::chrono::nanoseconds lease() const { return options_.lease; }
   void Heard() { heard_ns_ = MonotonicNs(); }
   void Said() { said_ns_ = MonotonicNs(); }
   bool BeatDue() const { return BeatAt().Expired(); }

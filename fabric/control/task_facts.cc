@@ -55,6 +55,7 @@ void JsonMembers(auto& members, JsonPart<TaskFacts> auto& facts) {
   members.OrDefault("plan", facts.plan);
   members.OrDefault("data", facts.data);
   members.OrDefault("provider", facts.provider, 64);
+  members.OrDefault("lease_ms", facts.lease_ms, 3'600'000);
   members.OrDefault("build", facts.build, 64);
   members.OrDefault("processor", facts.processor, 64);
   members.Named("address", facts.address, HexOf, BytesOf);
@@ -81,6 +82,13 @@ const std::vector<FactRule>& FactRules() {
       {"provider of the network", kSame, true,
        [](const Facts& f) { return f.provider.empty() ? std::string("sealed TCP") : f.provider; },
        "give all tasks the same --fabric_provider"},
+      // Both ends of a connection go by the shorter one. Who only asks is not told about.
+      {"lease", kMayDiffer, true,
+       [](const Facts& f) {
+         const bool known = f.lease_ms != 0 && f.role != Role::kControl;
+         return known ? fmt::format("{:g} s", f.lease_ms / 1e3) : std::string();
+       },
+       ""},
       {"build", kMayDiffer, false, [](const Facts& f) { return f.build; }, ""},
       // The bits of rounds may differ then.
       {"instruction set", kMayDiffer, true, [](const Facts& f) { return f.processor; }, ""},

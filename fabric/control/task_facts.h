@@ -36,6 +36,7 @@ struct TaskFacts {
   std::uint64_t plan = 0;     ///< StorePlan::Hash()
   std::uint64_t data = 0;     ///< of the training data
   std::string provider;       ///< of the data plane; "" is this connection's own
+  int lease_ms = 0;           ///< after which silence is its end; the shorter one counts
   std::string build;          ///< version of passel, for people
   std::string processor;      ///< instruction set, for people
 
@@ -44,6 +45,7 @@ struct TaskFacts {
 
   /// "worker/1".
   std::string Name() const;
+  std::chrono::nanoseconds lease() const { return std::chrono::milliseconds(lease_ms); }
 };
 
 inline constexpr int kMaxIndex = 99'999;

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,9 +14,9 @@
 namespace passel {
 namespace {
 
-// Silence of the other end's kernel: asked after 5 s, given up after 15 s; what was sent and is not
-// acknowledged for 15 s is given up too.
-constexpr int kIdleSeconds = 5, kProbeSeconds = 5, kProbes = 2, kUnacknowledgedMs = 15'000;
+// Until SetSilenceLimit() says another one.
+constexpr std::chrono::seconds kSilenceLimit{15};
+constexpr int kProbes = 2;
 
 void Set(int fd, int level, int option, int value) {
   // Best effort: a kernel that knows no such option serves without.
@@ -25,10 +26,8 @@ void Set(int fd, int level, int option, int value) {
 void KeepAlive(int fd) {
   Set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   Set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  Set(fd, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
-  Set(fd, IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);
   Set(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  Set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnacknowledgedMs);
+  SetSilenceLimit(fd, kSilenceLimit);
 }
 
 FileDescriptor NewTcpSocket(int family) {
@@ -42,6 +41,14 @@ Status NotReached(int error, const TcpAddress& address) {
 bool IsPause(int error) { return error == EAGAIN || error == EINTR; }
 
 }  // namespace
+
+void SetSilenceLimit(int fd, std::chrono::nanoseconds limit) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
+  const int part = std::max(1, static_cast<int>(ms / 1000) / (kProbes + 1));  // seconds
+  Set(fd, IPPROTO_TCP, TCP_KEEPIDLE, part);
+  Set(fd, IPPROTO_TCP, TCP_KEEPINTVL, part);
+  Set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(ms));
+}
 
 TcpAddress::TcpAddress(const sockaddr* address, socklen_t length) : length_(length) {
   PASSEL_CHECK(length <= sizeof storage_, "an address is too long");

@@ -60,6 +60,10 @@ Result<FileDescriptor> ConnectTcp(const TcpAddress& address, Deadline deadline);
 /// the last, with the address.
 Result<FileDescriptor> ConnectTcp(std::span<const TcpAddress> addresses, Deadline deadline);
 
+/// How long the other end's kernel may be silent, when it is asked or has not acknowledged what was
+/// sent, before it counts as gone. At first 15 s.
+void SetSilenceLimit(int fd, std::chrono::nanoseconds limit);
+
 struct AcceptedTcp {
   FileDescriptor socket;
   TcpAddress peer;

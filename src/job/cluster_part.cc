@@ -99,6 +99,7 @@ TaskSettings ClusterPart::SettingsOf(const TaskId& id) const {
   settings.job_id = task.job_id;
   settings.token_file = task.flags.token_file;
   settings.insecure_no_auth = task.flags.insecure_no_auth;
+  settings.lease = task.flags.lease;
   if (in_environment) return settings;
   settings.job_name = id.job;
   settings.task_index = id.index;
@@ -112,6 +113,7 @@ std::string ClusterPart::LinesOf(const TaskId& id) const {
   std::string lines = fmt::format("job_id={}\n", settings.job_id);
   if (!settings.token_file.empty()) lines += fmt::format("token_file={}\n", settings.token_file);
   if (settings.insecure_no_auth) lines += "insecure_no_auth=true\n";
+  if (settings.lease != TaskSettings().lease) lines += fmt::format("lease={}\n", settings.lease);
   if (in_environment) return lines;
   return lines + fmt::format("job_name={}\ntask_index={}\nps_hosts={}\nworker_hosts={}\n", id.job,
                              id.index, settings.ps_hosts, settings.worker_hosts);

@@ -91,6 +91,7 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
   fabric::ControlServerOptions options;
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
+  options.lease = LeaseOf(task);
   options.me = FactsOf(task, Role::kPs, task.id.index);
   options.roles = {Role::kWorker, Role::kPs, Role::kControl, Role::kEvaluator};
   options.bulk = task.network;

@@ -44,6 +44,11 @@ void WarnOfClearText(const Task& task) {
       HowItTravels(task));
 }
 
+fabric::LeaseOptions LeaseOf(const Task& task) {
+  return fabric::LeaseOptions::Of(
+      std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * task.flags.lease)));
+}
+
 fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
 
 }  // namespace passel::job

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "fabric/control/liveness.h"
 #include "fabric/control/task_facts.h"
 #include "fabric/control/tcp_handshake.h"
 #include "job/task.h"
@@ -13,6 +14,7 @@ namespace passel::job {
 /// What a task says of itself to tasks of other hosts, and the key to their doors.
 fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
 fabric::DoorKey DoorKeyOf(const Task& task);
+fabric::LeaseOptions LeaseOf(const Task& task);
 /// "by TCP, sealed", or that it is not.
 std::string HowItTravels(const Task& task);
 /// The same of what is asked about the job: never by libfabric.

@@ -41,6 +41,7 @@ fabric::ControlOptions LineTo(const Task& task, Role role, int index, int shard,
   options.address = address;
   options.peer_index = shard;
   options.key = DoorKeyOf(task);
+  options.lease = LeaseOf(task);
   options.me = FactsOf(task, role, index);
   options.bulk = task.network;
   return options;

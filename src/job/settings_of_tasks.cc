@@ -83,6 +83,11 @@ SettingGroup TaskGroup() {
        {"insecure_no_auth", At<&S::insecure_no_auth>(),
         "On several hosts: let in whoever reaches the port of a ps, without --token_file. Every "
         "task must want it"},
+       {"lease", At<&S::lease>(),
+        "Between hosts: seconds without a word after which the other end of a connection counts as "
+        "gone, and the connection is made anew. Of two tasks with different ones both go by the "
+        "shorter",
+        Within(1, 3600, " s")},
        {"fabric_provider",
         At<&S::fabric_provider>(),
         "Between hosts parameters travel by this provider of libfabric, in clear text: "

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "cluster/patience.h"
 #include "job/exit_code.h"
-#include "job/flag_checks.h"
 #include "job/join_place.h"
+#include "job/settings_table.h"
 #include "store/membership.h"
 #include "train/server_lines.h"
 
@@ -143,8 +143,6 @@ Status OpenNetwork(Task* task) {
         "are in shared memory",
         flags.fabric_provider);
   }
-  PASSEL_RETURN_IF_ERROR(
-      CheckRange("--fabric_port", std::int64_t{flags.fabric_port}, 0, 65536 - kFabricPorts));
   fabric::BulkOptions options;
   options.provider = flags.fabric_provider;
   options.interface = flags.fabric_iface;
@@ -194,6 +192,8 @@ bool NamesOtherHosts(const ClusterSpec& spec) {
 
 Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_RETURN_IF_ERROR(config.CheckComplete());
+  PASSEL_RETURN_IF_ERROR(
+      CheckRanges({nullptr, nullptr, nullptr, nullptr, &task->flags}, task->job.typed));
   task->spec = config.cluster;
   // Nobody has asked this for an evaluator yet.
   PASSEL_RETURN_IF_ERROR(task->spec.Validate());

@@ -141,9 +141,9 @@ class WorkerTask {
     });
     callbacks.hooks.push_back(saver.get());
     g_training.store(true, std::memory_order_relaxed);
-    PASSEL_ASSIGN_OR_RETURN(
-        const WorkerResult result,
-        trainer_->Run(config_.worker, std::move(callbacks), entry_.layout(), store(), engine_));
+    Result<WorkerResult> result =
+        trainer_->Run(config_.worker, std::move(callbacks), entry_.layout(), store(), engine_);
+    if (!result.ok()) return WithStep(result.status());
     if (!saved) {
       PASSEL_RETURN_IF_ERROR(SaveAtEnd());
       TellOfLastCheckpoint();
@@ -151,6 +151,13 @@ class WorkerTask {
     PASSEL_RETURN_IF_ERROR(ps_gone_);
     PASSEL_RETURN_IF_ERROR(not_saved_);
     return result;
+  }
+
+  // A ps that has lost its values does not know how far they were, and what that costs.
+  Status WithStep(const Status& status) const {
+    if (remote() == nullptr || status.code() != Code::kAborted) return status;
+    return Aborted(fmt::format("{}; training had reached global step {}", status.message(),
+                               store().global_step()));
   }
 
   // Between two steps.

@@ -50,6 +50,11 @@ class HostsJob {
   const std::string& token() const { return token_; }
   const std::string& job_id() const { return sandbox_.job(); }
 
+  /// The lists name that task so, at its own port, and all that start from now on look names up in
+  /// AddressBook(), as if that were their /etc/hosts. REQUIRES: TwoHosts::HasAddressBooks().
+  void Name(const std::string& task, const std::string& name) { names_[task] = name; }
+  std::string AddressBook() { return sandbox_.dir().File("hosts"); }
+
   std::string HostList(const std::string& job, int count, int port) const {
     std::string list;
     for (int i = 0; i < count; ++i) {
@@ -141,11 +146,16 @@ class HostsJob {
 
  private:
   // The program on the host of that task.
-  std::vector<std::string> Where(const std::string& task) const {
-    if (!there_.contains(task)) return {PASSEL_PROGRAM};
-    return {"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host(), PASSEL_PROGRAM};
+  std::vector<std::string> Where(const std::string& task) {
+    std::vector<std::string> where;
+    if (!names_.empty()) where = TwoHosts::WithAddressBook(AddressBook());
+    if (there_.contains(task)) {
+      where = With(where, {"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host()});
+    }
+    return With(where, {PASSEL_PROGRAM});
   }
   std::string AddressOf(const std::string& task) const {
+    if (const auto named = names_.find(task); named != names_.end()) return named->second;
     return there_.contains(task) ? TwoHosts::kThere : TwoHosts::kHere;
   }
 
@@ -153,6 +163,7 @@ class HostsJob {
   const int ps_, workers_;
   const std::set<std::string> there_;
   const std::vector<std::string> flags_;
+  std::map<std::string, std::string> names_;
   Sandbox sandbox_;
   const std::string token_;
   std::map<std::string, Program> tasks_;

@@ -162,6 +162,9 @@ TEST_F(SeveralHostsTest, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(job.OnlyErrorOf("worker/1", 143), HasSubstr("no.such.host.invalid"));
   job.Start("ps/0", {"--ps_hosts=127.0.0.1:2222"});
   EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("no other host reaches"));
+  job.Start("ps/0", {"--lease=0.5"});
+  EXPECT_THAT(job.OnlyErrorOf("ps/0"),
+              AllOf(HasSubstr("--lease"), HasSubstr("1 to 3600 s"), HasSubstr("0.5")));
   job.Start("ps/0", {"--ps_hosts=0.0.0.0:2222"});
   EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("no other host finds it there"));
   job.Start("ps/0", {"--insecure_no_auth"});

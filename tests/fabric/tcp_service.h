@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -43,12 +44,28 @@ class TcpService final : public fabric::ControlHandler {
   }
 
  private:
-  Status Admit(std::uint64_t, const fabric::TaskFacts&, fabric::TaskFacts*) override { return {}; }
+  // As the door of a job does.
+  Status Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabric::TaskFacts*) override {
+    worker_of_[life] = peer.index;
+    server_->ConnectionBack(peer.index);
+    return {};
+  }
   void Serve(std::uint64_t, const fabric::TaskFacts&, std::unique_ptr<fabric::Pipe> pipe) override {
     server_->Serve(std::move(pipe));
   }
-  void Gone(std::uint64_t, const fabric::TaskFacts&, const Status&) override {}
+  void Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) override {
+    worker_of_.erase(life);
+    for (const auto& [other, worker] : worker_of_) {
+      if (worker == peer.index) return;
+    }
+    if (why.code() == Code::kCancelled) {
+      server_->Left(peer.index);
+    } else if (why.code() != Code::kDeadlineExceeded) {
+      server_->ConnectionEnded(peer.index);
+    }
+  }
 
+  std::map<std::uint64_t, int> worker_of_;  // by life; of the door's thread
   fabric::Server* server_ = nullptr;
   std::unique_ptr<fabric::ControlServer> door_;
 };

@@ -90,6 +90,24 @@ std::string TwoHosts::third_host() {
   return made ? path() : "";
 }
 
+bool TwoHosts::AddAddress(const std::string& numbers) {
+  return Shell(fmt::format("ip addr replace {}/24 dev cable", numbers));
+}
+
+std::vector<std::string> TwoHosts::WithAddressBook(const std::string& path) {
+  return {"/usr/bin/env",
+          "unshare",
+          "--mount",
+          "sh",
+          "-c",
+          "mount --bind \"$0\" /etc/hosts && exec \"$@\"",
+          path};
+}
+
+bool TwoHosts::HasAddressBooks() {
+  return Shell("unshare --mount sh -c 'mount --bind /etc/hostname /etc/hosts'");
+}
+
 bool TwoHosts::Cable(bool plugged) {
   return Shell(fmt::format("ip link set cable {}", plugged ? "up" : "down"));
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/file_descriptor.h"
 
@@ -24,6 +25,11 @@ class TwoHosts {
   std::string other_host() const;
   /// The one of kThird, made by the first call; "" if it cannot be made.
   std::string third_host();
+  /// One more address of this host for the other, for good.
+  bool AddAddress(const std::string& numbers);
+  /// What to put before a command, that it sees `path` in place of /etc/hosts.
+  static std::vector<std::string> WithAddressBook(const std::string& path);
+  static bool HasAddressBooks();
   /// Pulls the cable, or puts it in again.
   bool Cable(bool plugged);
 

@@ -23,8 +23,9 @@ constexpr auto kOfCommand = std::to_array<std::string_view>(
     {"ps", "workers", "max_workers", "job_id", "max_restarts", "restart_window", "grace", "report",
      "output_dir", "gpus", "workers_per_gpu", "bind", "dry_run"});
 // Where tasks are: the program hears it of the supervisor.
-constexpr auto kOfCluster = std::to_array<std::string_view>(
-    {"job_name", "task_index", "ps_hosts", "worker_hosts", "token_file", "insecure_no_auth"});
+constexpr auto kOfCluster =
+    std::to_array<std::string_view>({"job_name", "task_index", "ps_hosts", "worker_hosts",
+                                     "token_file", "insecure_no_auth", "lease"});
 // Of the supervisor, or not offered here.
 constexpr auto kNotToProgram = std::to_array<std::string_view>({"max_workers", "job_id"});
 
