@@ -262,6 +262,7 @@ Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
         plan.variables.shards(), plan.num_workers, options_.me.index, options_.num_workers));
   }
   PASSEL_ASSIGN_OR_RETURN(MemoryBudget budget, ReadMemoryBudget());
+  if (options_.fits) PASSEL_RETURN_IF_ERROR(options_.fits(plan, budget));
   if (options_.memory_fraction < 1) {
     budget.available_bytes = static_cast<std::uint64_t>(
         options_.memory_fraction * static_cast<double>(budget.available_bytes));

@@ -35,6 +35,8 @@ struct PsHostOptions {
   WorkerNames names = {};  ///< its chief proposes the plan
   HugePages huge_pages = HugePages::kOff;
   double memory_fraction = 1;  ///< of the free memory, at most so much for the arena
+  /// Whether what else the job will need is there beside the arena that is about to be made.
+  std::function<Status(const StorePlan&, const MemoryBudget&)> fits = {};
   /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the
   /// ps ends by itself when its workers are done.
   bool supervised = false;

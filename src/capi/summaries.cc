@@ -16,8 +16,23 @@ constexpr std::int64_t kLookAgainNs = 10'000'000;
 
 }  // namespace
 
+std::function<void(Summary*)> MetricsOfAll(const ShardMemory& lead) {
+  return [lead](Summary* summary) {
+    const job::JobStatus status = job::ReadJobStatus(lead);
+    for (const Metric& mean : job::MeanMetrics(status)) {
+      summary->push_back({mean.name, mean.value});
+    }
+    for (const job::WorkerStatus& worker : status.workers) {
+      if (status.workers.size() == 1) break;
+      for (const Metric& m : worker.metrics) {
+        summary->push_back({fmt::format("worker_{}/{}", worker.member.worker, m.name), m.value});
+      }
+    }
+  };
+}
+
 std::unique_ptr<Summaries> Summaries::Create(const SummaryOptions& options,
-                                             const ShardMemory& lead) {
+                                             std::int64_t global_step, Metrics metrics) {
   if (options.folder.empty()) return nullptr;
   EventFileOptions file;
   file.on_problem = [](const std::string& sentence) {
@@ -28,10 +43,9 @@ std::unique_ptr<Summaries> Summaries::Create(const SummaryOptions& options,
     LogWarning("no summaries are written: {}; training goes on", made.status().message());
     return nullptr;
   }
-  std::unique_ptr<Summaries> summaries(new Summaries(options, lead));
+  std::unique_ptr<Summaries> summaries(new Summaries(options, std::move(metrics)));
   summaries->file_ = std::move(*made);
-  const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
-  summaries->file_->Add({WallSeconds(), step, SessionLog{SessionLog::Status::kStart}});
+  summaries->file_->Add({WallSeconds(), global_step, SessionLog{SessionLog::Status::kStart}});
   return summaries;
 }
 
@@ -50,17 +64,9 @@ void Summaries::Look(std::int64_t global_step) {
   if (MonotonicNs() - written_ns_ >= options_.interval.count()) Write(global_step);
 }
 
-// The mean of all that have a metric, and beside it that of each.
 void Summaries::Write(std::int64_t global_step) {
-  const job::JobStatus status = job::ReadJobStatus(lead_);
   Summary summary;
-  for (const Metric& mean : job::MeanMetrics(status)) summary.push_back({mean.name, mean.value});
-  for (const job::WorkerStatus& worker : status.workers) {
-    if (status.workers.size() == 1) break;
-    for (const Metric& m : worker.metrics) {
-      summary.push_back({fmt::format("worker_{}/{}", worker.member.worker, m.name), m.value});
-    }
-  }
+  metrics_(&summary);
   const std::int64_t now_ns = MonotonicNs();
   if (summary.empty()) {
     not_before_ns_ = now_ns + kLookAgainNs;

@@ -70,14 +70,20 @@ Status Worker::Initialize(const float* const* values, Deadline deadline) {
   return {};
 }
 
-// What the chief does beside training, where it has the arenas.
+// What the chief does beside training.
 void Worker::BeginHere() {
   if (remote_) {
     checkpoints_.reset();  // the ps save from here on
   } else if (checkpoints_) {
     checkpoints_->Begin(Shards(), NamesOf(settings_));
-    summaries_ = Summaries::Create(settings_.config.summaries, Lead());
   }
+  if (!is_chief()) return;
+  const ShardMemory* const lead = remote_ ? remote_->LeadHere() : &Lead();
+  summaries_ = Summaries::Create(
+      settings_.config.summaries, store_->global_step(),
+      lead != nullptr ? MetricsOfAll(*lead) : [this](Summary* summary) {
+        for (const Metric& m : ReadMetrics(*metrics_)) summary->push_back({m.name, m.value});
+      });
 }
 
 std::vector<ShardMemory> Worker::Shards() const {
@@ -194,8 +200,8 @@ void Worker::SendMetrics() {
 }
 
 Status Worker::Leave() {
+  if (remote_) SendMetrics();  // to ps/0, whose memory summaries may read
   summaries_.reset();
-  if (remote_) SendMetrics();
   if (sampler_) sampler_->End();
   Status saved;
   if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);

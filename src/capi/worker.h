@@ -96,8 +96,8 @@ class Worker {
   // Of the chief; before the arenas are unmapped. Where those are on other hosts, the ps save, and
   // this one only says with what the job begins.
   std::unique_ptr<Checkpoints> checkpoints_;
-  std::unique_ptr<Summaries> summaries_;  // likewise; null: none are written
   std::unique_ptr<MetricSlots> metrics_;  // with remote_: what ps/0 is to hear
+  std::unique_ptr<Summaries> summaries_;  // of the chief, and reads these; null: none are written
   bool metrics_new_ = false;              // since it was told
   bool loss_is_finite_ = true;            // as it was shown
   std::int64_t metrics_at_ns_ = 0;        // not before, of MonotonicNs()

@@ -271,7 +271,8 @@ Status CheckpointFolder::PutAside(std::size_t first) {
 }
 
 Status CheckpointFolder::CheckOwner() {
-  if (owner_.Owns(path_)) return {};
+  PASSEL_ASSIGN_OR_RETURN(const bool owns, owner_.Owns(path_));
+  if (owns) return {};
   if (!owner_.IsOnSameDisk(path_)) {
     return FailedPrecondition(fmt::format(
         "{} is not where it was: put it back, or begin anew with another folder", path_));

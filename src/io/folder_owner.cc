@@ -93,13 +93,6 @@ FileDescriptor OpenOwnerFile(const std::string& path, bool* made) {
   return fd;
 }
 
-bool IsOwnerFile(int fd, const std::string& path) {
-  struct stat held;
-  const auto there = StatOf(path);
-  return there && ::fstat(fd, &held) == 0 && held.st_dev == there->st_dev &&
-         held.st_ino == there->st_ino;
-}
-
 }  // namespace
 
 Result<FolderOwner> FolderOwner::Become(const std::string& folder, std::string_view job,
@@ -107,7 +100,11 @@ Result<FolderOwner> FolderOwner::Become(const std::string& folder, std::string_v
   for (int tries = 1;; ++tries) {
     Result<FolderOwner> owner = TryToBecome(folder, job, left);
     // A former owner may have taken file and folder away in between.
-    const bool gone = owner.ok() ? !owner->Owns(folder) : owner.status().code() == Code::kNotFound;
+    bool gone = owner.status().code() == Code::kNotFound;
+    if (owner.ok()) {
+      PASSEL_ASSIGN_OR_RETURN(const bool owns, owner->Owns(folder));
+      gone = !owns;
+    }
     if (!gone) return owner;
     if (tries < kTries) continue;
     return Unavailable(fmt::format(
@@ -169,11 +166,20 @@ Status FolderOwner::Say(std::string_view saving) const {
 
 // With the lock: who has opened the file, too, finds that it is no more there.
 FolderOwner::~FolderOwner() {
-  if (fd_.valid() && !made_.empty() && Owns(folder_)) RemoveMade(made_);
+  if (!fd_.valid() || made_.empty()) return;
+  const Result<bool> owns = Owns(folder_);
+  if (owns.ok() && *owns) RemoveMade(made_);
 }
 
-bool FolderOwner::Owns(const std::string& folder) const {
-  return IsOwnerFile(fd_.get(), OwnerPath(folder));
+Result<bool> FolderOwner::Owns(const std::string& folder) const {
+  struct stat held;
+  const auto there = StatOf(OwnerPath(folder));
+  if (!there) return false;
+  if (::fstat(fd_.get(), &held) != 0) {
+    if (errno == ESTALE) return false;  // NFS: somebody has removed the file
+    return ErrnoStatus(errno, fmt::format("cannot look at {}", OwnerPath(folder)));
+  }
+  return held.st_dev == there->st_dev && held.st_ino == there->st_ino;
 }
 
 bool FolderOwner::IsOnSameDisk(const std::string& folder) const {

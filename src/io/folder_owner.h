@@ -41,8 +41,8 @@ class FolderOwner {
   Status Say(std::string_view saving) const;
 
   /// Whether what is at that path now is the folder that is owned: it may have been moved away,
-  /// deleted or emptied, and may have got another owner.
-  bool Owns(const std::string& folder) const;
+  /// deleted or emptied, and may have got another owner. Errors: those of the system.
+  Result<bool> Owns(const std::string& folder) const;
   /// Whether it is on the file system on which the folder was that is owned.
   bool IsOnSameDisk(const std::string& folder) const;
 

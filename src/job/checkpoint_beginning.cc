@@ -19,10 +19,15 @@ Result<TensorFile> FirstPart(const CheckpointFolder& folder, const std::string& 
   return TensorFile::Open(parts.front());
 }
 
-// "" if there is none.
-std::string WordOf(const CheckpointFolder& folder, const std::string& name, const char* key) {
+// "" if there is none. Errors: those of the system.
+Result<std::string> WordOf(const CheckpointFolder& folder, const std::string& name,
+                           const char* key) {
   const Result<TensorFile> first = FirstPart(folder, name);
-  return first.ok() ? first->Word(key) : std::string();
+  if (first.ok()) return first->Word(key);
+  const Code code = first.status().code();
+  const bool unknown = code == Code::kInternal || code == Code::kResourceExhausted ||
+                       code == Code::kPermissionDenied;
+  return unknown ? Result<std::string>(first.status()) : Result<std::string>(std::string());
 }
 
 std::string WordOf(const CheckpointSet& set, const char* key) { return set.parts()[0].Word(key); }
@@ -115,7 +120,8 @@ Status CheckNothingIsLater(const CheckpointConfig& config, const CheckpointFolde
 }  // namespace
 
 std::string BegunWith(const CheckpointFolder& folder, const std::string& name) {
-  return WordOf(folder, name, kBegunWithKey);
+  const Result<std::string> word = WordOf(folder, name, kBegunWithKey);
+  return word.ok() ? *word : std::string();
 }
 
 std::int64_t WorkersIn(const CheckpointFolder& folder, const std::string& name) {
@@ -160,7 +166,9 @@ Result<Beginning> ChooseBeginning(const CheckpointConfig& config, CheckpointFold
   if (NamesCheckpoint(from->name())) beginning.path = from->name();
   if (folder != nullptr) {
     const std::string save = WordOf(*from, kSaveKey);
-    beginning.in_folder = WordOf(*folder, CheckpointName(from->global_step()), kSaveKey) == save;
+    PASSEL_ASSIGN_OR_RETURN(const std::string there,
+                            WordOf(*folder, CheckpointName(from->global_step()), kSaveKey));
+    beginning.in_folder = there == save;
     beginning.begun_with = beginning.in_folder ? WordOf(*from, kBegunWithKey) : save;
   }
   beginning.from = std::move(from);

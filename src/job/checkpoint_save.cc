@@ -406,12 +406,11 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
 }  // namespace
 
 std::uint64_t CheckpointBytes(const StorePlan& plan) {
-  std::uint64_t floats = 0;
+  std::uint64_t bytes = std::uint64_t{1} << 16;
   for (int shard = 0; shard < plan.variables.shards(); ++shard) {
-    floats +=
-        plan.variables.ShardFloats(shard) * static_cast<std::size_t>(1 + NumSlots(plan.optimizer));
+    bytes += ContentsBytes(plan.ShapeOf(shard));
   }
-  return floats * sizeof(float) + (std::uint64_t{1} << 16);
+  return bytes;
 }
 
 Result<SaveOutcome> SaveCheckpoint(const SavedJob& job, std::optional<std::int64_t> saved,

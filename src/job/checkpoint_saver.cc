@@ -20,8 +20,6 @@ namespace {
 // How often it looks whether enough steps were made.
 constexpr std::chrono::milliseconds kLook{5};
 constexpr std::chrono::milliseconds kIdle{200};
-// After a save that failed, doubled with each.
-constexpr std::chrono::seconds kPauseAfterError{2}, kMostPauseAfterError{300};
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
 // Beyond the deadline of a last save, until it is left behind.
@@ -33,7 +31,11 @@ constexpr std::chrono::milliseconds kAlive{250};
 
 CheckpointSaver::CheckpointSaver(const JobConfig& config, const JobSettings& settings,
                                  const StorePlan& plan, const std::string& data)
-    : config_(config), settings_(settings), plan_(plan), data_(data) {}
+    : config_(config),
+      settings_(settings),
+      plan_(plan),
+      data_(data),
+      schedule_(config.checkpoints.interval, config.checkpoints.steps) {}
 
 CheckpointSaver::~CheckpointSaver() {
   PASSEL_CHECK(!hangs_, "its thread needs it");
@@ -46,14 +48,9 @@ void CheckpointSaver::Begin(std::vector<ShardMemory> shards, const WorkerNames& 
   if (!folder_ || thread_.joinable()) return;
   shards_ = std::move(shards);
   names_ = names;
+  schedule_.Saved(MonotonicNs(), saved_step_.value_or(0));
   // Who saved before may have died long after its last save, and so may this one.
-  at_once_ = Step() != saved_step_;
-  GoOn();
-}
-
-void CheckpointSaver::GoOn() {
-  saved_ns_ = MonotonicNs();
-  tried_step_ = saved_step_.value_or(0);
+  if (Step() != saved_step_) schedule_.SetAtOnce();
   Start([this] { Run(); });
 }
 
@@ -61,42 +58,21 @@ std::int64_t CheckpointSaver::Step() const {
   return shards_[0].state->global_step.load(std::memory_order_acquire);
 }
 
-bool CheckpointSaver::Due() const {
-  const CheckpointConfig& c = config_.checkpoints;
-  const std::int64_t step = Step();
-  if (step == saved_step_) return false;
-  if (c.steps > 0 && step >= tried_step_ + c.steps) return true;
-  return c.interval.count() > 0 && MonotonicNs() - saved_ns_ >= c.interval.count();
-}
-
 void CheckpointSaver::Run() {
-  std::chrono::nanoseconds pause = kPauseAfterError;
-  std::int64_t not_before_ns = 0;
   while (!quit_.load(std::memory_order_relaxed)) {
-    if ((at_once_ || Due()) && MonotonicNs() >= not_before_ns) {
-      at_once_ = false;
-      // What is made while it is saved belongs to the next.
-      const std::int64_t begin_ns = MonotonicNs(), begin_step = Step();
+    const std::int64_t begin_ns = MonotonicNs(), begin_step = Step();
+    if (begin_step != saved_step_ && schedule_.Due(begin_ns, begin_step)) {
       const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit));
       if (quit_.load(std::memory_order_relaxed)) return;  // End() may not have waited for it
-      saved_ns_ = begin_ns;
-      tried_step_ = begin_step;
       // When a job ends the last save says what is wrong, if it still is.
       const bool ending = shards_[0].state->stop.load(std::memory_order_relaxed) != 0;
-      if (!saved.ok() && saved.code() != Code::kCancelled && !ending) {
-        ++facts_.failed;
-        LogWarning(
-            "no checkpoint was saved to {}: {}; {}, and another is tried when "
-            "it is due, {} s from now at the earliest",
-            config_.checkpoints.folder, saved.message(),
-            others_ != nullptr && IsMissing(saved.code()) && saved.message().starts_with("ps/")
-                ? "whoever needs that ps waits for it, for --ps_wait at most"
-                : "training goes on",
-            std::chrono::duration_cast<std::chrono::seconds>(pause).count());
-        not_before_ns = MonotonicNs() + pause.count();
-        pause = std::min<std::chrono::nanoseconds>(2 * pause, kMostPauseAfterError);
+      if (saved.ok() || saved.code() == Code::kCancelled || ending) {
+        schedule_.Saved(begin_ns, begin_step);
       } else {
-        pause = kPauseAfterError;
+        ++facts_.failed;
+        // Where all were to meet they have waited for nothing long enough.
+        const bool soon = saved.code() != Code::kDeadlineExceeded && schedule_.Repeats();
+        TellOfFailure(saved, soon, schedule_.Failed(begin_ns, begin_step, MonotonicNs(), soon));
       }
     }
     best_->Look(shards_[0], *folder_);
@@ -104,6 +80,18 @@ void CheckpointSaver::Run() {
     wake_.wait_for(lock, config_.checkpoints.steps > 0 ? kLook : kIdle,
                    [this] { return quit_.load(std::memory_order_relaxed); });
   }
+}
+
+void CheckpointSaver::TellOfFailure(const Status& why, bool soon,
+                                    std::chrono::nanoseconds pause) const {
+  const bool waits_for_ps =
+      others_ != nullptr && IsMissing(why.code()) && why.message().starts_with("ps/");
+  LogWarning("no checkpoint was saved to {}: {}; {}, and another is tried {} {:g} s{}",
+             config_.checkpoints.folder, why.message(),
+             waits_for_ps ? "whoever needs that ps waits for it, for --ps_wait at most"
+                          : "training goes on",
+             soon ? "in" : "when it is due,", ToSeconds(pause),
+             soon ? "" : " from now at the earliest");
 }
 
 void CheckpointSaver::Start(std::function<void()> work) {
@@ -218,7 +206,13 @@ Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
   if (hangs_) return ended;
   just_saved_ = saved_step_;
   if (!given_up_.load(std::memory_order_relaxed)) quit_.store(false, std::memory_order_relaxed);
-  GoOn();
+  const std::int64_t now = MonotonicNs(), newest = saved_step_.value_or(0);
+  if (ended.ok()) {
+    schedule_.Saved(now, newest);
+  } else {
+    (void)schedule_.Failed(now, newest, now, /*soon=*/true);
+  }
+  Start([this] { Run(); });
   return ended;
 }
 

@@ -9,7 +9,7 @@
 // job/checkpoint_save.h says how.
 //
 // A save that fails costs nothing but itself: what was saved before stays, training goes on, a
-// warning says why, and the next one is tried when it is due.
+// warning says why and when the next one is tried (job/save_schedule.h).
 //
 // Threads    One thread at a time; it has one of its own.
 
@@ -37,6 +37,7 @@
 #include "job/checkpoint_save.h"
 #include "job/job_config.h"
 #include "job/other_parts.h"
+#include "job/save_schedule.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
@@ -117,7 +118,6 @@ class CheckpointSaver {
   void GoOnSaving();
   // Those of a checkpoint that this job has no places for.
   std::vector<JobProgress::Worker> WorkersAway(const JobProgress& saved) const;
-  void GoOn();
   void Start(std::function<void()> work);
   bool AwaitThread(Deadline deadline);
   void CallAlive();
@@ -125,7 +125,7 @@ class CheckpointSaver {
   Status EndThread(std::optional<AtEnd> at_end, Deadline deadline);
   void Run();
   void Quit();
-  bool Due() const;
+  void TellOfFailure(const Status& why, bool soon, std::chrono::nanoseconds pause) const;
   std::int64_t Step() const;
   Status SaveLast(std::optional<AtEnd> at_end, Deadline deadline);
   Status Save(std::optional<AtEnd> at_end, Deadline deadline);
@@ -143,9 +143,7 @@ class CheckpointSaver {
   std::optional<std::int64_t> saved_step_;
   std::optional<std::int64_t> just_saved_;  // saved_step_ after SaveNow()
   std::optional<std::int64_t> last_step_;   // of SaveLast()
-  std::int64_t saved_ns_ = 0;               // MonotonicNs() of the last try
-  bool at_once_ = false;                    // the first one is due
-  std::int64_t tried_step_ = 0;
+  SaveSchedule schedule_;
   std::vector<ShardMemory> shards_;
   std::shared_ptr<OtherParts> others_;  // null: there are none
   WorkerNames names_;

@@ -16,6 +16,7 @@
 #include "job/checkpoint_settings.h"
 #include "job/devices.h"
 #include "job/first_values.h"
+#include "job/memory_need.h"
 #include "job/remote_facts.h"
 #include "job/worker_start.h"
 
@@ -137,6 +138,9 @@ Status JobEntry::Attach() {
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanOfJob());
   // What is wrong with them is said before the job begins.
   if (task_.is_chief && !supervised() && !checkpoints_) {
+    if (!job_->has_arenas()) {
+      PASSEL_RETURN_IF_ERROR(CheckSaveMemory(plan, config_.checkpoints));
+    }
     PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/HaveValues()));
   }
   Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);

@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
-#include "base/memory_file.h"
 #include "nn/model.h"
 #include "shm/layout.h"
+#include "store/shard_buffer.h"
 
 namespace passel::job {
 namespace {
@@ -35,6 +37,19 @@ std::uint64_t BytesOfWorker(const JobConfig& config) {
   return bytes;
 }
 
+bool HasRounds(const StorePlan& plan) {
+  return IsRoundMode(plan.mode.mode) ||
+         std::ranges::any_of(plan.schedule, [](const ScheduledMode& change) {
+           return IsRoundMode(change.setting.mode);
+         });
+}
+
+std::vector<int> AllShards(const StorePlan& plan) {
+  std::vector<int> shards(static_cast<std::size_t>(plan.variables.shards()));
+  std::iota(shards.begin(), shards.end(), 0);
+  return shards;
+}
+
 }  // namespace
 
 Status CheckMemory(const StorePlan& plan, const JobConfig& config, const JobProcesses& processes) {
@@ -56,7 +71,9 @@ Status CheckMemory(const StorePlan& plan, const JobConfig& config, const JobProc
   const auto workers = static_cast<std::uint64_t>(processes.workers);
   const std::uint64_t others = ps * kPsBytes + workers * BytesOfWorker(config) +
                                (processes.evaluator ? BytesOfProcess(config, 0) : 0);
-  if (arenas + others <= budget.available_bytes) return {};
+  if (arenas + others <= budget.available_bytes) {
+    return CheckSaveMemory(plan, config.checkpoints, AllShards(plan), arenas + others, budget);
+  }
   return ResourceExhausted(fmt::format(
       "the job needs {} bytes of memory beside its data, {} of them for {} parameters and about {} "
       "for {} workers, {} has {} bytes free: use a smaller model or batch or fewer workers, or "
@@ -73,6 +90,37 @@ Status CheckWorkerMemory(const JobConfig& config) {
       "this worker needs about {} bytes of memory for its computation, {} has {} bytes free: use a "
       "smaller model or batch, or raise the limit (in a container, its memory limit)",
       bytes, budget.limit, budget.available_bytes));
+}
+
+Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoints,
+                       std::span<const int> shards, std::uint64_t beside,
+                       const MemoryBudget& budget) {
+  const bool saves =
+      !checkpoints.folder.empty() && (checkpoints.interval.count() > 0 || checkpoints.steps > 0);
+  const bool rounds = HasRounds(plan);
+  if (!saves || (!rounds && !checkpoints.consistent)) return {};
+  std::uint64_t copied = 0;
+  for (const int shard : shards) copied += ContentsBytes(plan.ShapeOf(shard));
+  if (beside + copied <= budget.available_bytes) return {};
+  return ResourceExhausted(fmt::format(
+      "{} a checkpoint is copied to memory before it is written, which needs {} bytes beside {} of "
+      "the job, and {} has {} bytes free: {}, use a smaller model, or raise the limit (in a "
+      "container, its memory limit)",
+      rounds ? "in rounds" : "with --checkpoint_consistent", copied, beside, budget.limit,
+      budget.available_bytes,
+      rounds ? "use a mode without rounds" : "omit --checkpoint_consistent"));
+}
+
+Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoints) {
+  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  std::uint64_t arenas = 0;
+  for (int shard = 0; shard < plan.variables.shards(); ++shard) {
+    PASSEL_ASSIGN_OR_RETURN(const std::uint64_t bytes, shm::ArenaBytes(plan, shard));
+    arenas += bytes;
+  }
+  // What does not fit at all is for the ps to say.
+  if (arenas > budget.available_bytes) return {};
+  return CheckSaveMemory(plan, checkpoints, AllShards(plan), arenas, budget);
 }
 
 }  // namespace passel::job

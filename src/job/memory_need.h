@@ -3,7 +3,12 @@
 
 #pragma once
 
+#include <cstdint>
+#include <span>
+
+#include "base/memory_file.h"
 #include "base/status.h"
+#include "job/checkpoint_settings.h"
 #include "job/job_config.h"
 #include "store/store_plan.h"
 
@@ -16,12 +21,24 @@ struct JobProcesses {
   bool evaluator = false;
 };
 
-/// Whether all arenas and all processes fit the memory that is free. Each ps asks the kernel again
-/// when it reserves its arena. REQUIRES: the data set is loaded.
-/// Errors: kResourceExhausted, naming the bytes needed, the bytes free and whose limit it is.
+/// Whether all arenas and all processes fit the memory that is free, and beside them what a save
+/// copies first. Each ps asks the kernel again when it reserves its arena. REQUIRES: the data set
+/// is loaded. Errors: kResourceExhausted, naming the bytes needed, the bytes free and whose limit
+/// it is.
 Status CheckMemory(const StorePlan& plan, const JobConfig& config, const JobProcesses& processes);
 
 /// The same of one worker that was started by hand.
 Status CheckWorkerMemory(const JobConfig& config);
+
+/// Whether there is memory for what a save copies before anything is written: in rounds, and where
+/// checkpoints are consistent, values and slot variables of these `shards`, which are on this host.
+/// `beside`: bytes that the job will take before that. OK for a job that saves only at its end.
+/// Errors: kResourceExhausted, as above.
+Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoints,
+                       std::span<const int> shards, std::uint64_t beside,
+                       const MemoryBudget& budget);
+/// The same of all shards, for the chief of a job by hand whose ps are all on its host: before they
+/// make their arenas.
+Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoints);
 
 }  // namespace passel::job

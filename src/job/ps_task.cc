@@ -7,16 +7,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "job/exit_code.h"
 #include "job/job_keeper.h"
 #include "job/job_status.h"
+#include "job/memory_need.h"
 #include "job/other_parts.h"
 #include "job/remote_door.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
+#include "shm/layout.h"
 #include "shm/ps_host.h"
 #include "store/membership.h"
 #include "train/server_lines.h"
@@ -78,6 +81,20 @@ std::string WhatIsLeft(const shm::PsHost& host, int shard, const JobConfig& conf
                               "no worker is left that keeps the arena: the job goes on "
                               "from what {} has",
                               folder);
+}
+
+// Of a job on several hosts each ps, or ps/0 for all of its host, copies what it saves.
+Status CheckSaveMemoryOf(const Task& task, const JobConfig& config, const StorePlan& plan,
+                         const MemoryBudget& budget) {
+  PASSEL_ASSIGN_OR_RETURN(const HostPort own, task.spec.Address(task.id));
+  std::vector<int> shards;  // of this host
+  for (int shard = 0; shard < plan.variables.shards(); ++shard) {
+    const Result<HostPort> address = task.spec.Address({"ps", shard});
+    if (address.ok() && address->host == own.host) shards.push_back(shard);
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::uint64_t arena, shm::ArenaBytes(plan, task.id.index));
+  if (arena > budget.available_bytes) return {};  // which is said in its own words
+  return CheckSaveMemory(plan, config.checkpoints, shards, arena, budget);
 }
 
 struct PsEnd {
@@ -174,6 +191,9 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
   std::unique_ptr<RemoteDoor> door;
   if (task.several_hosts && !task.flags.supervised) {
+    options.fits = [&](const StorePlan& plan, const MemoryBudget& budget) {
+      return CheckSaveMemoryOf(task, config, plan, budget);
+    };
     Result<std::unique_ptr<RemoteDoor>> opened =
         RemoteDoor::Open(task, config.checkpoints.folder,
                          Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));

@@ -76,7 +76,7 @@ Status SingleProcessJob::Train(ParameterStore& store, CheckpointSaver& checkpoin
   PASSEL_ASSIGN_OR_RETURN(
       Trainer trainer,
       Trainer::Create(config_, data_.data(), MakeWaitOptions(config_, 1, cores).spin, 0, log));
-  trainer.WriteSummaries(config_, arena_->memory(), false, config_.checkpoints.folder);
+  trainer.WriteSummaries(config_, CountersOf(arena_->memory()), false, config_.checkpoints.folder);
   WorkerCallbacks callbacks;
   int signal = 0;
   std::int64_t next_look_ns = 0;

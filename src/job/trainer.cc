@@ -43,14 +43,20 @@ Result<Trainer> Trainer::Create(const JobConfig& config, const Dataset& data,
   return made;
 }
 
-void Trainer::WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps,
-                             const std::string& checkpoints) {
+std::vector<const WorkerCounters*> CountersOf(const ShardMemory& lead) {
+  std::vector<const WorkerCounters*> counters;
+  for (int worker = 0; worker < lead.num_workers; ++worker) {
+    counters.push_back(&lead.tasks[worker].counters);
+  }
+  return counters;
+}
+
+void Trainer::WriteSummaries(const JobConfig& config, std::vector<const WorkerCounters*> workers,
+                             bool has_ps, const std::string& checkpoints) {
   summaries_ = config.summaries;
   summaries_.checkpoints = checkpoints;
   summaries_.places.has_ps = has_ps;
-  for (int worker = 0; worker < lead.num_workers; ++worker) {
-    summaries_.workers.push_back(&lead.tasks[worker].counters);
-  }
+  summaries_.workers = std::move(workers);
 }
 
 // In a folder of its own: in rounds the workers have the same global steps.

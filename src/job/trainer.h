@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "compute/backend.h"
@@ -22,6 +23,9 @@
 
 namespace passel::job {
 
+/// Those of all its workers, in the memory of the lead shard.
+std::vector<const WorkerCounters*> CountersOf(const ShardMemory& lead);
+
 class Trainer {
  public:
   /// `data` and `log` outlive it. The towers that `config` asks for wait by spinning like an engine
@@ -33,11 +37,11 @@ class Trainer {
 
   const DataSplit& split() const { return split_; }
 
-  /// From now on Run() writes the summaries that --logs_dir asks for. For the chief. `lead`, the
-  /// memory of the lead shard, outlives this. `has_ps`: the job is not this process alone.
+  /// From now on Run() writes the summaries that --logs_dir asks for. For the chief. `workers`: of
+  /// those whose rates are told; they outlive this. `has_ps`: the job is not this process alone.
   /// `checkpoints`: the folder of the job's checkpoints; "": there are none.
-  void WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps,
-                      const std::string& checkpoints);
+  void WriteSummaries(const JobConfig& config, std::vector<const WorkerCounters*> workers,
+                      bool has_ps, const std::string& checkpoints);
 
   /// RunWorker(), with what computes here added to `callbacks`, and before its hooks the log lines,
   /// the summaries and the timeline.

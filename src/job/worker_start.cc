@@ -52,10 +52,6 @@ Status CheckRemote(const Task& task, const JobConfig& config, bool has_gpu, cons
   if (has_gpu) {
     return InvalidArgument(who + ": a GPU trains on parameters of its own host; give --device cpu");
   }
-  if (!task.is_chief) return {};
-  if (!config.summaries.folder.empty()) {
-    LogWarning("{}: it writes no summaries to {}", who, config.summaries.folder);
-  }
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -94,9 +95,12 @@ class WorkerTask {
         Trainer trainer,
         Trainer::Create(config_, entry_.data(), options_.waits.spin, task_.Trainer(), log_));
     trainer_.emplace(std::move(trainer));
-    if (task_.is_chief && !remote()) {
+    if (task_.is_chief) {
+      const ShardMemory* const lead = remote() ? remote()->LeadHere() : &job()->arena(0).memory();
+      // What others count on the host of ps/0 is not known here.
+      const std::vector<const WorkerCounters*> own = {&store().counters()};
       trainer_->WriteSummaries(
-          config_, job()->arena(0).memory(), true,
+          config_, lead != nullptr ? CountersOf(*lead) : own, true,
           task_.flags.supervised ? task_.flags.checkpoint_folder : config_.checkpoints.folder);
     }
     if (config_.on_device) PASSEL_RETURN_IF_ERROR(ShareParameters());

@@ -55,15 +55,17 @@ std::vector<const float*> ContentsOf(const ShardMemory& memory) {
   return contents;
 }
 
+std::uint64_t ContentsBytes(const ShardMemory& memory, bool slots) {
+  const auto parts = static_cast<std::uint64_t>(slots ? 1 + memory.num_slots : 1);
+  return memory.floats * parts * sizeof(float);
+}
+
 void ShardBuffer::Unmap::operator()(float* memory) const { ::munmap(memory, bytes); }
 
 Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> shards, bool slots,
                                                   double share, bool touch) {
-  const auto parts = [&](const ShardMemory& shard) {
-    return static_cast<std::size_t>(slots ? 1 + shard.num_slots : 1);
-  };
   std::uint64_t bytes = 0;
-  for (const ShardMemory& shard : shards) bytes += shard.floats * parts(shard) * sizeof(float);
+  for (const ShardMemory& shard : shards) bytes += ContentsBytes(shard, slots);
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   if (static_cast<double>(bytes) > share * static_cast<double>(budget.available_bytes)) {
     return ResourceExhausted(
@@ -73,7 +75,7 @@ Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> s
   std::vector<ShardBuffer> buffers;
   for (const ShardMemory& shard : shards) {
     ShardBuffer& buffer = buffers.emplace_back();
-    const std::size_t size = std::max<std::size_t>(shard.floats * parts(shard), 1) * sizeof(float);
+    const std::size_t size = std::max<std::size_t>(ContentsBytes(shard, slots), sizeof(float));
     void* const base =
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
@@ -84,8 +86,9 @@ Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> s
     // The kernel clears each page when it is touched.
     for (std::size_t i = 0; touch && i < size / sizeof(float); i += kFloatsPerPage) memory[i] = 0;
     buffer.memory_ = {memory, ShardBuffer::Unmap{size}};
-    for (std::size_t k = 0; k < parts(shard); ++k) {
-      buffer.contents_.push_back(memory + k * shard.floats);
+    const int parts = slots ? 1 + shard.num_slots : 1;
+    for (int k = 0; k < parts; ++k) {
+      buffer.contents_.push_back(memory + static_cast<std::size_t>(k) * shard.floats);
     }
   }
   return buffers;

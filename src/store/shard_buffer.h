@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -16,6 +17,8 @@ namespace passel {
 
 /// What a shard holds, in order: its values, then its slot variables, each float[memory.floats].
 std::vector<const float*> ContentsOf(const ShardMemory& memory);
+/// Their size; without `slots` that of the values alone. Of a shape (StorePlan::ShapeOf()), too.
+std::uint64_t ContentsBytes(const ShardMemory& memory, bool slots = true);
 
 /// Memory of its own for the contents of one shard, or for the first of them. Move-only.
 class ShardBuffer {

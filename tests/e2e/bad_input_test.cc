@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/large_model.h"
 #include "support/program.h"
 
 namespace passel::testing {
@@ -64,6 +65,45 @@ TEST(BadMemoryTest, TasksByHandReportItFromThePs) {
   ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags)), 2), HasSubstr("free"));
   sandbox.Interrupt(ps);
+}
+
+// In rounds, or where all meet for it. What is free may change between our look and the program's.
+TEST(BadMemoryTest, SavesThatCopyAllAreRefusedWhereThereIsNoMemoryForTheCopy) {
+  Sandbox sandbox;
+  const std::string folder = sandbox.dir().File("c");
+  const auto refusal = [&](const std::vector<std::string>& arguments) {
+    std::string line;
+    for (int turn = 0; turn < 5 && line.find("is copied to memory") == line.npos; ++turn) {
+      line = Refusal(sandbox,
+                     With(arguments, {LayersThatAreNotCopied(), "--checkpoint_dir=" + folder}));
+    }
+    EXPECT_THAT(line, AllOf(HasSubstr("a checkpoint is copied to memory before it is written"),
+                            HasSubstr("bytes free"), HasSubstr("use a smaller model")));
+    EXPECT_FALSE(std::filesystem::exists(folder));
+    return line;
+  };
+  EXPECT_THAT(refusal(sandbox.Train({"--workers=1", "--mode=barrier"})),
+              HasSubstr("use a mode without rounds"));
+  EXPECT_THAT(refusal(sandbox.Train({"--ps=0", "--workers=1", "--checkpoint_consistent"})),
+              HasSubstr("omit --checkpoint_consistent"));
+}
+
+TEST(BadMemoryTest, ChiefByHandRefusesSavesThatFindNoMemoryBeforeTheJobBegins) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--mode=barrier", "--start_wait=20",
+                                          "--checkpoint_dir=" + sandbox.dir().File("c")};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
+  std::string line;
+  for (int turn = 0; turn < 5 && line.find("is copied to memory") == line.npos; ++turn) {
+    line = OnlyError(
+        sandbox.Run(sandbox.Task("worker", 0, 1, 1, With(flags, {LayersThatAreNotCopied()}))));
+  }
+  EXPECT_THAT(line, AllOf(HasSubstr("in rounds a checkpoint is copied"), HasSubstr("bytes free")));
+  // The job has not begun, and does with a smaller one.
+  EXPECT_EQ(sandbox.Run(sandbox.Task("worker", 0, 1, 1, With(flags, {"--train_steps=20"}))).code,
+            0);
+  EXPECT_EQ(sandbox.Finish(ps).code, 0) << ps.Err();
 }
 
 TEST(BadValuesTest, GradientThatIsNotFiniteStopsTheJobOnce) {

@@ -321,11 +321,21 @@ TEST(CheckpointTest, ASecondJobInTheFolderIsRefused) {
   Sandbox sandbox;
   const std::string folder = "--checkpoint_dir=" + Folder(sandbox);
   Program program = sandbox.Start(sandbox.Train(With(kSmall, {"--train_steps=100000000", folder})));
-  ASSERT_TRUE(sandbox.AwaitStep(10)) << program.Err();
+  ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+  const std::vector<std::string> files = sandbox.dir().List();
+  const std::string owner = ReadText(Folder(sandbox) + "/.owner");
   Sandbox other;
-  const std::string error = OnlyError(other.Run(other.Train(With(kSmall, {folder}))));
+  const std::string own = other.dir().path();
+  const std::string error = OnlyError(other.Run(
+      other.Train(With(kSmall, {folder, "--logs_dir=" + own + "/l", "--save=" + own + "/m",
+                                "--report=" + own + "/r", "--summary_steps=1"}))));
   EXPECT_THAT(error, AllOf(HasSubstr("is the checkpoint folder of process"),
                            HasSubstr("stop it first, or name another")));
+  // It has left nothing, here or there.
+  EXPECT_EQ(sandbox.dir().List(), files);
+  EXPECT_EQ(ReadText(Folder(sandbox) + "/.owner"), owner);
+  EXPECT_EQ(other.dir().List(), std::vector<std::string>());
+  EXPECT_EQ(other.Leftovers(), "");
   sandbox.Interrupt(program);
 }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "e2e/hosts_job.h"
+#include "support/large_model.h"
 #include "support/temp_dir.h"
 
 namespace passel::testing {
@@ -37,6 +38,21 @@ TEST_F(SeveralHostsCheckpointTest, PsSavesCheckpointsOfAChiefOfAnotherHost) {
   job.Start("worker/0", {"--train_steps=120", "--checkpoint_dir=" + folder + "2"});
   EXPECT_THAT(job.OnlyErrorOf("worker/0"), AllOf(HasSubstr("ps/0 at 10.77.0.1:2222 does not see"),
                                                  HasSubstr("share one folder")));
+}
+
+// The chief cannot know what memory they have.
+TEST_F(SeveralHostsCheckpointTest, PsThatFindsNoMemoryForItsCopyRefusesThePlan) {
+  HostsJob job = Job(1, 1, {"worker/0"}, {"--start_wait=20", "--mode=barrier"});
+  const std::string folder = "--checkpoint_dir=" + job.sandbox().dir().File("c");
+  job.Start("ps/0", {folder});
+  ASSERT_TRUE(job["ps/0"].WaitFor(" is ready")) << job["ps/0"].Err();
+  std::string line;
+  for (int turn = 0; turn < 5 && line.find("is copied to memory") == line.npos; ++turn) {
+    job.Start("worker/0", {folder, LayersThatAreNotCopied()});
+    line = job.OnlyErrorOf("worker/0");
+  }
+  EXPECT_THAT(line, AllOf(HasSubstr("in rounds a checkpoint is copied to memory"),
+                          HasSubstr("use a mode without rounds")));
 }
 
 std::vector<std::string> FilesIn(const std::string& folder) {

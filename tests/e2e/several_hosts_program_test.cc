@@ -16,6 +16,7 @@
 
 #include "capi/fit.h"
 #include "e2e/hosts_job.h"
+#include "support/read_events.h"
 
 namespace passel::testing {
 namespace {
@@ -26,10 +27,11 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// ps/0 and worker/0 here, worker/1 there.
+// ps/0 and worker/0 here, worker/1 there; or the workers the other way round.
 class ProgramOnHosts {
  public:
-  explicit ProgramOnHosts(TwoHosts& hosts) : hosts_(hosts) {}
+  explicit ProgramOnHosts(TwoHosts& hosts, bool chief_there = false)
+      : hosts_(hosts), chief_there_(chief_there) {}
 
   std::string File(const std::string& name) { return sandbox_.dir().path() + "/" + name; }
   std::vector<std::string> Command(const std::vector<std::string>& flags,
@@ -37,7 +39,9 @@ class ProgramOnHosts {
     std::vector<std::string> command = {
         "run",
         fmt::format("--ps_hosts={}:2222", TwoHosts::kHere),
-        fmt::format("--worker_hosts={}:3222,{}:3223", TwoHosts::kHere, TwoHosts::kThere),
+        fmt::format("--worker_hosts={}:3222,{}:3223",
+                    chief_there_ ? TwoHosts::kThere : TwoHosts::kHere,
+                    chief_there_ ? TwoHosts::kHere : TwoHosts::kThere),
         "--job_id=" + sandbox_.job(),
         "--token_file=" + File("token"),
         "--optimizer=sgd",
@@ -93,6 +97,7 @@ class ProgramOnHosts {
 
  private:
   TwoHosts& hosts_;
+  const bool chief_there_;
   Sandbox sandbox_;
   Program here_, there_;
 };
@@ -157,9 +162,10 @@ TEST_F(SeveralHostsProgramTest, WhoDiesComesBackAndOneCommandEndsTheJob) {
 }
 
 // A program may say by its code that it was stopped. That is no death, on either host.
+// Its chief is on another host than ps/0, and shows TensorBoard the metrics of its own.
 TEST_F(SeveralHostsProgramTest, WhoIsStoppedIsNotStartedAgain) {
-  ProgramOnHosts job(*hosts_);
-  job.Start({"--grace=20", "--max_restarts=5"},
+  ProgramOnHosts job(*hosts_, /*chief_there=*/true);
+  job.Start({"--grace=20", "--max_restarts=5", "--logs_dir=" + job.File("logs")},
             fmt::format("trap '' TERM; {} {} {} {}$RANK; exit 130", PASSEL_LEAST_SQUARES, kNoEnd,
                         kFeatures, job.File("fit")));
   ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
@@ -169,6 +175,12 @@ TEST_F(SeveralHostsProgramTest, WhoIsStoppedIsNotStartedAgain) {
     EXPECT_THAT(command->Err(), AllOf(HasSubstr("the job was stopped on request"),
                                       Not(HasSubstr("starting it again"))));
   }
+  const std::vector<std::string> files = test::EventFilesIn(job.File("logs"));
+  ASSERT_EQ(files.size(), 1u) << job.there().Err();
+  for (const char* const tag : {"worker", "step", "global_step/sec"}) {
+    EXPECT_FALSE(test::StepsOfTag(files[0], tag).empty()) << tag;
+  }
+  EXPECT_TRUE(test::StepsOfTag(files[0], "worker_0/worker").empty());
 }
 
 // How often each example was given, summed over both workers, and how often it was applied.

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <thread>
@@ -17,6 +19,7 @@
 #include "base/file_descriptor.h"
 #include "e2e/hosts_job.h"
 #include "io/tensor_file.h"
+#include "support/read_events.h"
 
 namespace passel::testing {
 namespace {
@@ -96,18 +99,39 @@ TEST_F(SeveralHostsResultsTest, OnTheCableNoParameterCanBeRead) {
   EXPECT_EQ(bytes.find(ReadText(job.token())), std::string::npos);
 }
 
+// What TensorBoard shows of a chief that has values, gradients and counters of its own alone.
+void ExpectSummaries(const std::string& folder) {
+  const std::vector<std::string> files = test::EventFilesIn(folder);
+  ASSERT_EQ(files.size(), 1u);
+  for (const char* const tag :
+       {"loss", "accuracy", "learning_rate", "global_step/sec", "staleness", "waiting", "dropped",
+        "variables/hid_w", "variables/sm_b", "gradients/hid_w"}) {
+    EXPECT_FALSE(test::StepsOfTag(files[0], tag).empty()) << tag;
+  }
+  EXPECT_GE(test::StepsOfTag(files[0], "loss").size(), 3u);
+  EXPECT_TRUE(std::filesystem::exists(folder + "/graph.pbtxt"));
+}
+
 // A chief that has no memory to save pulls the values once more.
-TEST_F(SeveralHostsResultsTest, AJobThatIsStoppedSavesItsModel) {
+TEST_F(SeveralHostsResultsTest, AJobThatIsStoppedSavesItsModelAndWritesSummaries) {
   for (const std::string mode : {"hogwild", "barrier", "replicas", "ssp"}) {
     SCOPED_TRACE(mode);
     HostsJob job(*hosts_, 1, 2, {"worker/0", "worker/1"},
                  {"--mode=" + mode, "--train_steps=100000000", "--start_wait=20"});
     const std::string model = job.sandbox().dir().File("m");
-    job.StartAll({"--save=" + model});
+    const std::string logs = job.sandbox().dir().File("logs");
+    job.StartAll(
+        {"--save=" + model, "--logs_dir=" + logs, "--summary_steps=5", "--histogram_secs=0.05"});
     ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
-    ASSERT_TRUE(job.sandbox().Advances(20));
+    ASSERT_TRUE(job["worker/0"].WaitFor("writing summaries"));
+    // Rates are of two looks, a quarter of a second apart.
+    const auto second_look = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+    do {
+      ASSERT_TRUE(job.sandbox().Advances(20));
+    } while (std::chrono::steady_clock::now() < second_look);
     job.Stop();
     job.ExpectEnd(130);
+    ExpectSummaries(logs);
     EXPECT_THAT(job["worker/0"].Err(), HasSubstr("Saved " + model));
     EXPECT_EQ(job.sandbox().Eval(model), 0);
   }

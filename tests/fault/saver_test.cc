@@ -15,6 +15,7 @@
 
 #include "base/deadline.h"
 #include "support/program.h"
+#include "support/temp_dir.h"
 #include "support/whole_checkpoints.h"
 
 namespace passel::testing {
@@ -23,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const std::vector<std::string> kEndlessSmallJob = {"--hidden_units=16", "--batch_size=20",
                                                    "--train_steps=100000000"};
@@ -31,9 +33,15 @@ const std::vector<std::string> kEndlessSmallJob = {"--hidden_units=16", "--batch
 void Race(int turns) {
   for (int turn = 0; turn < turns; ++turn) {
     Sandbox one, two;
-    const std::string folder = "--checkpoint_dir=" + one.dir().path() + "/checkpoints";
-    Program first = one.Start(one.Train(With(kEndlessSmallJob, {folder})));
-    Program second = two.Start(two.Train(With(kEndlessSmallJob, {folder})));
+    const test::TempDir shared;
+    const std::string folder = shared.path() + "/checkpoints";
+    const auto start = [&](Sandbox& sandbox) {
+      return sandbox.Start(
+          sandbox.Train(With(kEndlessSmallJob, {"--checkpoint_dir=" + folder,
+                                                "--logs_dir=" + sandbox.dir().path() + "/logs"})));
+    };
+    Program first = start(one);
+    Program second = start(two);
     const Deadline deadline = Deadline::After(Scaled(20.0));
     while (first.Running() && second.Running() && !deadline.Expired()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -41,12 +49,20 @@ void Race(int turns) {
     const bool first_won = first.Running();
     Program& loser = first_won ? second : first;
     Program& winner = first_won ? first : second;
-    EXPECT_THAT(OnlyError((first_won ? two : one).Finish(loser)),
+    Sandbox& refused = first_won ? two : one;
+    EXPECT_THAT(OnlyError(refused.Finish(loser)),
                 AllOf(HasSubstr("is the checkpoint folder of"), HasSubstr("stop it first")));
+    EXPECT_THAT(refused.dir().List(), IsEmpty());
+    EXPECT_EQ(refused.Leftovers(), "");
     EXPECT_TRUE(winner.WaitFor("saved checkpoint")) << winner.Err();
-    EXPECT_TRUE((first_won ? one : two).Advances(10)) << winner.Err();
-    winner.Signal(SIGKILL);
-    winner.Wait();
+    Sandbox& trains = first_won ? one : two;
+    EXPECT_TRUE(trains.Advances(10)) << winner.Err();
+    EXPECT_THAT(ReadText(folder + "/.owner"),
+                HasSubstr(fmt::format("process {} on ", winner.pid())));
+    // What is in the folder at the end is the winner's.
+    EXPECT_EQ(trains.Interrupt(winner).code, 130);
+    EXPECT_GE(WholeStep(folder), 10);
+    EXPECT_EQ(UnfinishedFiles(folder), "");
   }
 }
 

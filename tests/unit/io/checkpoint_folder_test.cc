@@ -354,7 +354,9 @@ TEST(CheckpointFolder, WhateverCallFailsTheFormerOrTheNewOneIsWhole) {
         if (saved.ok()) saved = folder->MarkBest("model.ckpt-2", {0.5, 2});
       }
       if (ops.failed().empty()) break;
-      EXPECT_FALSE(saved.ok()) << n;
+      EXPECT_THAT(saved.message(),
+                  ::testing::AllOf(HasSubstr(dir.path()), HasSubstr(std::strerror(error))))
+          << ops.failed() << ", call " << n;
       auto folder = Own(dir.path());
       ASSERT_TRUE(folder.ok());
       const std::int64_t step = NewestStep(*folder);

@@ -192,7 +192,8 @@ TEST_F(CheckpointOwnerTest, AnIndexThatMayNotOutliveAPowerCutIsStillTheIndex) {
     const Status saved = folder->Commit(2, 1, 2000);
     ASSERT_FALSE(ops.failed().empty()) << "no call was of the folder";
     seen = ops.failed() == "fsync of the folder";
-    EXPECT_FALSE(saved.ok());
+    EXPECT_THAT(saved.message(), ::testing::AllOf(HasSubstr(path), HasSubstr(std::strerror(EIO))))
+        << ops.failed();
     EXPECT_EQ(folder->index().Find("model.ckpt-2") != nullptr, seen) << ops.failed();
     if (!seen) continue;
     Save(*folder, 3);
