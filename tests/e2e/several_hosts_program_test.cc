@@ -219,18 +219,33 @@ TEST_F(SeveralHostsProgramTest, TheyShareAnEpochAndADeathTakesNoExampleAlong) {
   EXPECT_THAT(ReadShares(job.File("again")).applied, Each(Ge(2)));
 }
 
-TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodEndsTheWorkersOfTheOtherHost) {
+TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodIsWhyTheCommandOfEachHostFails) {
   ProgramOnHosts job(*hosts_);
-  const std::string go = job.File("go");
-  job.Start({"--grace=20"},
-            fmt::format("if [ $RANK = 1 ]; then while [ ! -e {} ]; do sleep 0.05; done; echo last "
-                        "words >&2; exit 7; fi; {}",
-                        go, ProgramOnHosts::LeastSquares(kNoEnd, job.File("fit"))));
-  ASSERT_TRUE(job.AwaitWorkers(1)) << job.here().Err();
-  WriteText(go, "");
-  job.ExpectEnd(0, 1);
-  EXPECT_THAT(job.there().Err(), HasSubstr("worker/1 exited with 7"));
-  EXPECT_EQ(ReadFit(job.File("fit") + "0").mode, "hogwild");  // to its own end
+  for (const int failing : {1, 0}) {
+    SCOPED_TRACE(failing);
+    const std::string go = job.File(fmt::format("go{}", failing));
+    const std::string fit = job.File(fmt::format("fit{}", failing));
+    const std::string train = ProgramOnHosts::LeastSquares(kNoEnd, fit);
+    job.Start({"--grace=20", "--report=" + job.File("report")},
+              fmt::format("if [ $RANK = {} ]; then ({})& while [ ! -e {} ]; do sleep 0.05; done; "
+                          "kill -9 $!; echo last words >&2; exit 7; fi; {}",
+                          failing, train, go, train));
+    ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
+    WriteText(go, "");
+    job.ExpectEnd(1, 1);
+    const Program& its = failing == 1 ? job.there() : job.here();
+    const Program& other = failing == 1 ? job.here() : job.there();
+    const std::string sentence = fmt::format(
+        "worker/{} on {} exited with 7 and ended the job: its traceback, or what else it said, is "
+        "in the output there",
+        failing, failing == 1 ? TwoHosts::kThere : TwoHosts::kHere);
+    EXPECT_THAT(its.Err(), AllOf(HasSubstr(fmt::format("worker/{} exited with 7", failing)),
+                                 HasSubstr("last words"), Not(HasSubstr("ended the job"))));
+    EXPECT_THAT(other.Err(), AllOf(HasSubstr(" E " + sentence), HasSubstr("note: " + sentence),
+                                   Not(HasSubstr("last words")), Not(HasSubstr("on request"))));
+    // To its own end.
+    EXPECT_EQ(ReadFit(fit + std::to_string(1 - failing)).mode, "hogwild");
+  }
 
   // What is wrong with the lists.
   const auto refused = [&](const std::vector<std::string>& flags) {
