@@ -26,10 +26,10 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// ps/0 and worker/0 here, worker/1 there.
+// ps/0 and worker/0 here, worker/1 there, and with `three` worker/2 on a third host.
 class ProgramOnHosts {
  public:
-  explicit ProgramOnHosts(TwoHosts& hosts) : hosts_(hosts) {}
+  explicit ProgramOnHosts(TwoHosts& hosts, bool three = false) : hosts_(hosts), three_(three) {}
 
   std::string File(const std::string& name) { return sandbox_.dir().path() + "/" + name; }
   std::vector<std::string> Command(const std::vector<std::string>& flags,
@@ -37,7 +37,8 @@ class ProgramOnHosts {
     std::vector<std::string> command = {
         "run",
         fmt::format("--ps_hosts={}:2222", TwoHosts::kHere),
-        fmt::format("--worker_hosts={}:3222,{}:3223", TwoHosts::kHere, TwoHosts::kThere),
+        fmt::format("--worker_hosts={}:3222,{}:3223", TwoHosts::kHere, TwoHosts::kThere) +
+            (three_ ? fmt::format(",{}:3224", TwoHosts::kThird) : ""),
         "--job_id=" + sandbox_.job(),
         "--token_file=" + File("token"),
         "--optimizer=sgd",
@@ -56,9 +57,8 @@ class ProgramOnHosts {
     return here_;
   }
   Program& StartThere(const std::vector<std::string>& flags, const std::string& script) {
-    there_ = sandbox_.StartCommand(
-        With({"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host(), PASSEL_PROGRAM},
-             Command(flags, script)));
+    there_ = StartOn(hosts_.other_host(), flags, script);
+    if (three_) third_ = StartOn(hosts_.third_host(), flags, script);
     return there_;
   }
   void Start(const std::vector<std::string>& flags, const std::string& script) {
@@ -68,6 +68,9 @@ class ProgramOnHosts {
   void ExpectEnd(int here, int there) {
     EXPECT_EQ(sandbox_.Finish(here_, 30).code, here) << here_.Err() << here_.Out();
     EXPECT_EQ(sandbox_.Finish(there_, 30).code, there) << there_.Err() << there_.Out();
+    if (three_) {
+      EXPECT_EQ(sandbox_.Finish(third_, 30).code, there) << third_.Err() << third_.Out();
+    }
     EXPECT_EQ(sandbox_.Leftovers(), "");
   }
   bool AwaitWorkers(int running, double seconds = 20) {
@@ -90,11 +93,19 @@ class ProgramOnHosts {
   Sandbox& sandbox() { return sandbox_; }
   Program& here() { return here_; }
   Program& there() { return there_; }
+  Program& third() { return third_; }
 
  private:
+  Program StartOn(const std::string& host, const std::vector<std::string>& flags,
+                  const std::string& script) {
+    return sandbox_.StartCommand(
+        With({"/usr/bin/env", "nsenter", "--net=" + host, PASSEL_PROGRAM}, Command(flags, script)));
+  }
+
   TwoHosts& hosts_;
+  const bool three_;
   Sandbox sandbox_;
-  Program here_, there_;
+  Program here_, there_, third_;
 };
 
 constexpr long kNoEnd = 1'000'000'000;  // steps
@@ -220,7 +231,8 @@ TEST_F(SeveralHostsProgramTest, TheyShareAnEpochAndADeathTakesNoExampleAlong) {
 }
 
 TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodIsWhyTheCommandOfEachHostFails) {
-  ProgramOnHosts job(*hosts_);
+  if (hosts_->third_host().empty()) GTEST_SKIP() << "no third host can be made here";
+  ProgramOnHosts job(*hosts_, /*three=*/true);
   for (const int failing : {1, 0}) {
     SCOPED_TRACE(failing);
     const std::string go = job.File(fmt::format("go{}", failing));
@@ -230,7 +242,7 @@ TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodIsWhyTheCommandOfEachHostFail
               fmt::format("if [ $RANK = {} ]; then ({})& while [ ! -e {} ]; do sleep 0.05; done; "
                           "kill -9 $!; echo last words >&2; exit 7; fi; {}",
                           failing, train, go, train));
-    ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
+    ASSERT_TRUE(job.AwaitWorkers(3)) << job.here().Err() << job.there().Err();
     WriteText(go, "");
     job.ExpectEnd(1, 1);
     const Program& its = failing == 1 ? job.there() : job.here();
@@ -241,8 +253,10 @@ TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodIsWhyTheCommandOfEachHostFail
         failing, failing == 1 ? TwoHosts::kThere : TwoHosts::kHere);
     EXPECT_THAT(its.Err(), AllOf(HasSubstr(fmt::format("worker/{} exited with 7", failing)),
                                  HasSubstr("last words"), Not(HasSubstr("ended the job"))));
-    EXPECT_THAT(other.Err(), AllOf(HasSubstr(" E " + sentence), HasSubstr("note: " + sentence),
-                                   Not(HasSubstr("last words")), Not(HasSubstr("on request"))));
+    for (const Program* one : {&other, static_cast<const Program*>(&job.third())}) {
+      EXPECT_THAT(one->Err(), AllOf(HasSubstr(" E " + sentence), HasSubstr("note: " + sentence),
+                                    Not(HasSubstr("last words")), Not(HasSubstr("on request"))));
+    }
     // To its own end.
     EXPECT_EQ(ReadFit(fit + std::to_string(1 - failing)).mode, "hogwild");
   }
