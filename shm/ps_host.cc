@@ -79,6 +79,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
       if (options_.supervised) continue;
       if (stop_asked_) {
         server_.FailWaiting(Cancelled("the job was stopped before it began"));
+        if (StillTellsFailure()) continue;
         return End::kStoppedEarly;
       }
       if (!start.Again({})) return End::kNobodyCame;
@@ -100,6 +101,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
       nobody_since_ns = 0;
       continue;
     }
+    if (StillTellsFailure()) continue;
     if (AllWorkersDone(memory)) return End::kWorkersDone;
     const auto done = std::ranges::count(Membership(memory), Phase::kDone, &Member::phase);
     // Some died, left or never came, and nobody is running. The job was stopped, or it waits.
@@ -365,6 +367,7 @@ Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
                  {"alone", options_.alone},
                  {"chief", options_.names.chief_name},
                  {"data", WhatIsTold()}};
+  if (!failure_.empty()) status["failure"] = failure_;
   if (!arena_) {
     Json joined = Json::MakeList();
     for (const Peer& worker : workers_) joined.Add(worker.index);

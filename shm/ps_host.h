@@ -135,6 +135,7 @@ class PsHost final : private RendezvousHandler {
   Status SetMode(const Peer& peer, Exchange& exchange);
   Status Scale(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
+  bool StillTellsFailure();
   Status MakeArena(const Peer& peer, const std::string& plan_json);
   Status CheckNobodyTrains();
   Status KeepTold(int worker, const Json& about);
@@ -169,6 +170,8 @@ class PsHost final : private RendezvousHandler {
   Status given_up_;          // what the chief said
   std::set<int> heard_;      // workers that know it
   Deadline linger_ = Deadline::After({});
+  std::string failure_;  // of the task that made somebody ask for the end; "": of none
+  std::optional<Deadline> tell_failure_until_;
   const int copy_threads_ = CopyThreads();
   Caretaker caretaker_;
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
+
 #include "base/event_word.h"
 #include "base/failpoint.h"
 #include "base/nvtx.h"
@@ -11,6 +13,12 @@
 #include "store/scale.h"
 
 namespace passel::shm {
+namespace {
+
+// Twice as long as somebody who asks now and then waits in between (job/failure_watch.cc).
+constexpr std::chrono::seconds kTellFailure{2};
+
+}  // namespace
 
 Status PsHost::SetMode(const Peer&, Exchange& exchange) {
   PASSEL_ASSIGN_OR_RETURN(const std::string mode, exchange.Argument(std::string()));
@@ -65,9 +73,18 @@ Status PsHost::Scale(const Peer&, Exchange& exchange) {
   return {};
 }
 
-Status PsHost::Stop(const Peer&, Exchange&) {
+Status PsHost::Stop(const Peer&, Exchange& exchange) {
+  PASSEL_ASSIGN_OR_RETURN(const std::string failure, exchange.Argument(std::string()));
+  if (failure_.empty()) failure_ = failure;
   StopJob();
   return {};
+}
+
+// The job is over. Who looks after its tasks on another host may not have asked for it yet.
+bool PsHost::StillTellsFailure() {
+  if (failure_.empty()) return false;
+  if (!tell_failure_until_) tell_failure_until_ = Deadline::After(kTellFailure);
+  return !tell_failure_until_->Expired();
 }
 
 void PsHost::StopJob() {

@@ -228,8 +228,8 @@ Result<std::uint32_t> RendezvousClient::Scale(std::int64_t workers, Deadline dea
   return Field<std::uint32_t>(answer.json, "number");
 }
 
-Status RendezvousClient::Stop(Deadline deadline) {
-  return Ask(fd(), "stop", {}, {}, deadline).status();
+Status RendezvousClient::Stop(Deadline deadline, const std::string& failure) {
+  return Ask(fd(), "stop", {{"failure", failure}}, {}, deadline).status();
 }
 
 }  // namespace passel::shm

@@ -147,7 +147,8 @@ class RendezvousClient {
   /// WishForWorkers() in store/scale.h; kFailedPrecondition where no supervisor could start them,
   /// or the variables have no values yet.
   Result<std::uint32_t> Scale(std::int64_t workers, Deadline deadline);
-  Status Stop(Deadline deadline);
+  /// `failure`: a sentence about the task that failed and so ends the job; "": somebody wishes it.
+  Status Stop(Deadline deadline, const std::string& failure = {});
 
   /// For poll(2): readable when there is an answer, or the other end is gone.
   int fd() const { return server_.socket.get(); }

@@ -60,7 +60,7 @@ constexpr Request kRequests[] = {
     {"go_on", kAnyone},
     {"set_mode", kAnyone, "mode"},
     {"scale", kAnyone, "workers"},
-    {"stop", kAnyone},
+    {"stop", kAnyone, "failure"},
 };
 
 }  // namespace

@@ -119,29 +119,44 @@ std::string ClusterPart::LinesOf(const TaskId& id) const {
                              id.index, settings.ps_hosts, settings.worker_hosts);
 }
 
-Status ClusterPart::StopJob(Deadline deadline) const {
+std::string ClusterPart::FailureOf(const TaskId& id, const std::string& how) const {
+  const Result<HostPort> address = task.spec.Address(id);
+  return fmt::format(
+      "{} on {} {} and ended the job: its traceback, or what else it said, is in the output there",
+      id.ToString(), address.ok() ? address->host : "another host", how);
+}
+
+Status ClusterPart::StopJob(const std::string& failure, Deadline deadline) const {
   if (HasLead() || !task.several_hosts) {
     PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
                             shm::RendezvousClient::Control(task.job_id, 0, deadline));
-    return ps.Stop(deadline);
+    return ps.Stop(deadline, failure);
   }
   PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
   const FarJob job{task.job_id, {lead}, DoorKeyOf(task)};
-  return AskFar(job, 0, {{"ask", "stop"}}, deadline).status();
+  return AskFar(job, 0, {{"ask", "stop"}, {"failure", failure}}, deadline).status();
 }
 
-Result<bool> ClusterPart::WasStopped(Deadline deadline) const {
+Result<ClusterPart::Stop> ClusterPart::HowItStopped(Deadline deadline) const {
   Result<Json> status = NotFound("");
-  if (task.several_hosts) {
+  if (task.several_hosts && !HasLead()) {
     PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
     status = StatusOfFar({task.job_id, {lead}, DoorKeyOf(task)}, deadline);
   } else {
     status = AskJob(task.job_id, deadline);
   }
   PASSEL_RETURN_IF_ERROR(status.status());
+  Stop stop;
+  PASSEL_ASSIGN_OR_RETURN(stop.failure, FieldOr(*status, "failure", std::string()));
   const Json* const arena = status->Find("arena");
-  if (arena == nullptr) return NotFound("the job has not begun, or is over");
-  return FieldOr(*arena, "stopped", false);
+  if (arena == nullptr && stop.failure.empty()) {
+    return NotFound("the job has not begun, or is over");
+  }
+  stop.stopped = true;
+  if (arena != nullptr) {
+    PASSEL_ASSIGN_OR_RETURN(stop.stopped, FieldOr(*arena, "stopped", false));
+  }
+  return stop;
 }
 
 Result<std::optional<ClusterPart>> FindClusterPart(const TaskSettings& flags,

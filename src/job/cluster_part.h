@@ -31,12 +31,19 @@ struct ClusterPart {
   TaskSettings SettingsOf(const TaskId& id) const;
   /// The same as lines of PASSEL_SETTINGS, for a program.
   std::string LinesOf(const TaskId& id) const;
-  /// Asks ps/0, wherever it is, to have all workers leave after their step. Errors: those of the
-  /// connection; kFailedPrecondition where no worker is here who could ask.
-  Status StopJob(Deadline deadline) const;
+  /// For the other hosts: that this task ended so, and the job with it.
+  std::string FailureOf(const TaskId& id, const std::string& how) const;
+  /// Asks ps/0, wherever it is, to have all workers leave after their step. `failure`: FailureOf(),
+  /// or "". Errors: those of the connection; kFailedPrecondition where no worker is here who could
+  /// ask.
+  Status StopJob(const std::string& failure, Deadline deadline) const;
   /// Whether somebody has stopped the job, as ps/0 says. Errors: kNotFound, kUnavailable: ps/0 is
   /// not there, or about to end; kDeadlineExceeded.
-  Result<bool> WasStopped(Deadline deadline) const;
+  struct Stop {
+    bool stopped = false;
+    std::string failure;  ///< of a task of any host, which is why; "": of none
+  };
+  Result<Stop> HowItStopped(Deadline deadline) const;
 };
 
 /// What the lists of `flags`, TF_CONFIG, or the other variables that `passel task` knows have for

@@ -116,8 +116,9 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
     return answer;
   }
   if (ask == "stop") {
-    LogInfo("somebody on another host asks the job to stop");
-    PASSEL_RETURN_IF_ERROR(ps.Stop(limit));
+    PASSEL_ASSIGN_OR_RETURN(const auto failure, FieldOr(errand.json, "failure", std::string()));
+    if (failure.empty()) LogInfo("somebody on another host asks the job to stop");
+    PASSEL_RETURN_IF_ERROR(ps.Stop(limit, failure));
     return answer;
   }
   if (ask == "set_mode") {

@@ -30,7 +30,7 @@
 //   {"ask":"status"}                    -->      {"ok":true,"bytes":n} and the status
 //   {"ask":"set_mode","mode":text}      -->      {"ok":true,"number":n}
 //   {"ask":"scale","workers":n}         -->      the same
-//   {"ask":"stop"}                      -->
+//   {"ask":"stop","failure":text}       -->      failure: of the task that ends the job; "": none
 //   {"ask":"reserve","workers":[k,...]} -->      {"ok":true,"worker":k}: of ps/0, the first of
 //                                                these places that nobody holds, for as long as the
 //                                                control connection lives

@@ -114,6 +114,7 @@ Status Supervisor::Start() {
   }
   if (options_.part != nullptr) {
     FetchFromLead();
+    failure_watch_.emplace(*options_.part);
   } else {
     fetcher_ = std::make_unique<ArenaFetcher>(options_.job_id, options_.ps, spec_.Hash(), token_,
                                               config_.start_wait_ns);
@@ -245,11 +246,12 @@ JobOutcome Supervisor::Run(Progress& progress) {
     if (HaveArenas()) {
       const nvtx::Range range(nvtx::Event::kWatch);
       const JobStatus status = ReadJobStatus(arenas_[0]->memory());
-      if (status.stopped && !stopping_) StopOnRequest();
+      if (status.stopped && !stopping_) TakeStop();
       progress.Update(status);
       TellOfValues();
       Scale();
     }
+    if (failure_watch_) EndWithFailureOf(failure_watch_->Heard());
     LookAtTheClock();
     StartThoseWhoseTimeHasCome();
     CheckStart();
@@ -258,6 +260,9 @@ JobOutcome Supervisor::Run(Progress& progress) {
   }
   FetchArenas();  // a job that ended faster than we looked
   TellOfValues();
+  if (failure_watch_) {
+    EndWithFailureOf(failure_watch_->Finish(!stopping_ && !options_.part->HasLead()));
+  }
   const nvtx::Range range(nvtx::Event::kEndTasks);
   stopping_ = true;
   EndOthers();

@@ -43,6 +43,7 @@
 #include "job/arena_fetcher.h"
 #include "job/cluster_part.h"
 #include "job/device_settings.h"
+#include "job/failure_watch.h"
 #include "job/job_config.h"
 #include "job/job_status.h"
 #include "job/life_log.h"
@@ -177,7 +178,9 @@ class Supervisor {
   void KillStragglers();
   void CheckStart();
   void SetStopFlag();
-  void AskToStop();
+  void AskToStop(const std::string& failure);
+  void TakeStop();
+  void EndWithFailureOf(const std::string& another_host);
   void FetchFromLead();
   void TakeStopFromLead(const ExitState& exit);
   bool StopFlag() const;
@@ -205,15 +208,17 @@ class Supervisor {
   std::vector<Child> children_;                      // ps first
   std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there
   std::unique_ptr<ArenaFetcher> fetcher_;
-  std::thread asking_;  // ps/0 of another host to stop the job
+  std::thread asking_;                         // ps/0 of another host to stop the job
+  std::optional<FailureWatch> failure_watch_;  // with options_.part
+  std::string failure_;  // likewise, for the other hosts: of the last task that died
   OomWatch oom_;
   int num_cpus_ = 1;
   JobOutcome outcome_;
   bool stopping_ = false;
-  bool stopped_on_request_ = false;    // by `passel ctl stop`, or by the program
-  bool stop_heard_ = false;            // of ps/0 on another host
-  Result<bool> lead_stopped_ = false;  // what that said last
-  std::int64_t ask_lead_at_ns_ = 0;    // not before
+  bool stopped_on_request_ = false;  // by `passel ctl stop`, or by the program
+  bool stop_heard_ = false;          // of ps/0 on another host
+  Result<ClusterPart::Stop> lead_stopped_ = ClusterPart::Stop();  // what that said last
+  std::int64_t ask_lead_at_ns_ = 0;                               // not before
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
   std::int64_t leave_at_ns_ =

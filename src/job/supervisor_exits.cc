@@ -139,6 +139,7 @@ void Supervisor::AddDeath(const Child& child, const ExitState& exit, const std::
   outcome_.lives.Add(TaskDeath{child.Name(), child.starts, SinceStart(),
                                cause.substr(0, kMostCauseBytes), exit,
                                output_->LastLines(IndexOf(child))});
+  if (options_.part != nullptr) failure_ = options_.part->FailureOf(child.id, exit.ToString());
 }
 
 // For the last line of a job that fails, which is not always about its first misfortune.

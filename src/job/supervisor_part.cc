@@ -15,6 +15,8 @@ namespace {
 
 // For ps/0 to hear that the job is to end.
 constexpr std::chrono::seconds kStopLimit{3};
+// The same where that is of this host: it holds up all else here.
+constexpr std::chrono::seconds kOwnStopLimit{1};
 // Not sooner, once it has not answered.
 constexpr std::int64_t kAskLeadAgainNs = 5'000'000'000;
 }  // namespace
@@ -55,21 +57,47 @@ void Supervisor::TakeStopFromLead(const ExitState& exit) {
   if (options_.part == nullptr || options_.part->HasLead() || stopping_) return;
   if (exit.signalled || RuleFor(exit).worker != AfterExit::kAgain) return;
   if (MonotonicNs() >= ask_lead_at_ns_) {
-    lead_stopped_ = options_.part->WasStopped(Deadline::After(kStopLimit));
+    lead_stopped_ = options_.part->HowItStopped(Deadline::After(kStopLimit));
     // The workers of a host end together, and each question holds up all else here.
     if (!lead_stopped_.ok()) ask_lead_at_ns_ = MonotonicNs() + kAskLeadAgainNs;
   }
-  const Result<bool>& stopped = lead_stopped_;
-  if (stopped.ok() ? !*stopped : exit.code != kExitInterrupted) return;
+  const Result<ClusterPart::Stop>& stop = lead_stopped_;
+  if (stop.ok() ? !stop->stopped : exit.code != kExitInterrupted) return;
+  if (stop.ok()) EndWithFailureOf(stop->failure);
+  if (stopping_) return;
   stop_heard_ = true;
   StopOnRequest();
 }
 
-// The job of several hosts, at ps/0: workers of all of them leave.
-void Supervisor::AskToStop() {
+// The arena of ps/0 says that the job is to end.
+void Supervisor::TakeStop() {
+  if (options_.part != nullptr) {
+    const Result<ClusterPart::Stop> stop =
+        options_.part->HowItStopped(Deadline::After(kOwnStopLimit));
+    if (stop.ok()) EndWithFailureOf(stop->failure);
+  }
+  if (!stopping_) StopOnRequest();
+}
+
+// A task that we do not look after is why the job ends. "": none is.
+void Supervisor::EndWithFailureOf(const std::string& another_host) {
+  if (another_host.empty() || stopping_) return;
+  stop_heard_ = true;
+  outcome_.notes.push_back(another_host);
+  LogError("{}", another_host);
+  BeginStopping(kExitFailed, false);
+}
+
+// The job of several hosts, at ps/0: workers of all of them leave. ps/0 of this host knows of the
+// failure before it is asked why the job ends.
+void Supervisor::AskToStop(const std::string& failure) {
   if (asking_.joinable()) return;
-  asking_ = std::thread([part = options_.part] {
-    const Status asked = part->StopJob(Deadline::After(kStopLimit));
+  if (!failure.empty() && options_.part->HasLead() &&
+      options_.part->StopJob(failure, Deadline::After(kOwnStopLimit)).ok()) {
+    return;
+  }
+  asking_ = std::thread([part = options_.part, failure] {
+    const Status asked = part->StopJob(failure, Deadline::After(kStopLimit));
     if (!asked.ok()) LogWarning("the workers of other hosts are not told: {}", asked.message());
   });
 }

@@ -72,7 +72,7 @@ void Supervisor::BeginStopping(int exit_code, bool interrupted) {
   // A failure after a wish to end does not change the answer to the wish, and the other way round.
   if (outcome_.exit_code == 0) outcome_.exit_code = exit_code;
   outcome_.interrupted |= interrupted;
-  if (options_.part != nullptr && !StopFlag()) AskToStop();
+  if (options_.part != nullptr && !StopFlag()) AskToStop(interrupted ? std::string() : failure_);
   if (!arenas_.empty() && arenas_[0]) SetStopFlag();
   for (Child& child : children_) {
     if (child.start_at_ns != 0) {  // it will not come back

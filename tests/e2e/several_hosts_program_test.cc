@@ -27,11 +27,13 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// ps/0 and worker/0 here, worker/1 there; or the workers the other way round.
+// ps/0 and worker/0 here, worker/1 there, and with kThree worker/2 on a third host; with
+// kChiefThere the two workers the other way round.
+enum class Places { kTwo, kThree, kChiefThere };
 class ProgramOnHosts {
  public:
-  explicit ProgramOnHosts(TwoHosts& hosts, bool chief_there = false)
-      : hosts_(hosts), chief_there_(chief_there) {}
+  explicit ProgramOnHosts(TwoHosts& hosts, Places places = Places::kTwo)
+      : hosts_(hosts), places_(places) {}
 
   std::string File(const std::string& name) { return sandbox_.dir().path() + "/" + name; }
   std::vector<std::string> Command(const std::vector<std::string>& flags,
@@ -40,8 +42,9 @@ class ProgramOnHosts {
         "run",
         fmt::format("--ps_hosts={}:2222", TwoHosts::kHere),
         fmt::format("--worker_hosts={}:3222,{}:3223",
-                    chief_there_ ? TwoHosts::kThere : TwoHosts::kHere,
-                    chief_there_ ? TwoHosts::kHere : TwoHosts::kThere),
+                    places_ == Places::kChiefThere ? TwoHosts::kThere : TwoHosts::kHere,
+                    places_ == Places::kChiefThere ? TwoHosts::kHere : TwoHosts::kThere) +
+            (places_ == Places::kThree ? fmt::format(",{}:3224", TwoHosts::kThird) : ""),
         "--job_id=" + sandbox_.job(),
         "--token_file=" + File("token"),
         "--optimizer=sgd",
@@ -60,9 +63,8 @@ class ProgramOnHosts {
     return here_;
   }
   Program& StartThere(const std::vector<std::string>& flags, const std::string& script) {
-    there_ = sandbox_.StartCommand(
-        With({"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host(), PASSEL_PROGRAM},
-             Command(flags, script)));
+    there_ = StartOn(hosts_.other_host(), flags, script);
+    if (places_ == Places::kThree) third_ = StartOn(hosts_.third_host(), flags, script);
     return there_;
   }
   void Start(const std::vector<std::string>& flags, const std::string& script) {
@@ -72,6 +74,9 @@ class ProgramOnHosts {
   void ExpectEnd(int here, int there) {
     EXPECT_EQ(sandbox_.Finish(here_, 30).code, here) << here_.Err() << here_.Out();
     EXPECT_EQ(sandbox_.Finish(there_, 30).code, there) << there_.Err() << there_.Out();
+    if (places_ == Places::kThree) {
+      EXPECT_EQ(sandbox_.Finish(third_, 30).code, there) << third_.Err() << third_.Out();
+    }
     EXPECT_EQ(sandbox_.Leftovers(), "");
   }
   bool AwaitWorkers(int running, double seconds = 20) {
@@ -94,12 +99,19 @@ class ProgramOnHosts {
   Sandbox& sandbox() { return sandbox_; }
   Program& here() { return here_; }
   Program& there() { return there_; }
+  Program& third() { return third_; }
 
  private:
+  Program StartOn(const std::string& host, const std::vector<std::string>& flags,
+                  const std::string& script) {
+    return sandbox_.StartCommand(
+        With({"/usr/bin/env", "nsenter", "--net=" + host, PASSEL_PROGRAM}, Command(flags, script)));
+  }
+
   TwoHosts& hosts_;
-  const bool chief_there_;
+  const Places places_;
   Sandbox sandbox_;
-  Program here_, there_;
+  Program here_, there_, third_;
 };
 
 constexpr long kNoEnd = 1'000'000'000;  // steps
@@ -164,7 +176,7 @@ TEST_F(SeveralHostsProgramTest, WhoDiesComesBackAndOneCommandEndsTheJob) {
 // A program may say by its code that it was stopped. That is no death, on either host.
 // Its chief is on another host than ps/0, and shows TensorBoard the metrics of its own.
 TEST_F(SeveralHostsProgramTest, WhoIsStoppedIsNotStartedAgain) {
-  ProgramOnHosts job(*hosts_, /*chief_there=*/true);
+  ProgramOnHosts job(*hosts_, Places::kChiefThere);
   job.Start({"--grace=20", "--max_restarts=5", "--logs_dir=" + job.File("logs")},
             fmt::format("trap '' TERM; {} {} {} {}$RANK; exit 130", PASSEL_LEAST_SQUARES, kNoEnd,
                         kFeatures, job.File("fit")));
@@ -231,18 +243,36 @@ TEST_F(SeveralHostsProgramTest, TheyShareAnEpochAndADeathTakesNoExampleAlong) {
   EXPECT_THAT(ReadShares(job.File("again")).applied, Each(Ge(2)));
 }
 
-TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodEndsTheWorkersOfTheOtherHost) {
-  ProgramOnHosts job(*hosts_);
-  const std::string go = job.File("go");
-  job.Start({"--grace=20"},
-            fmt::format("if [ $RANK = 1 ]; then while [ ! -e {} ]; do sleep 0.05; done; echo last "
-                        "words >&2; exit 7; fi; {}",
-                        go, ProgramOnHosts::LeastSquares(kNoEnd, job.File("fit"))));
-  ASSERT_TRUE(job.AwaitWorkers(1)) << job.here().Err();
-  WriteText(go, "");
-  job.ExpectEnd(0, 1);
-  EXPECT_THAT(job.there().Err(), HasSubstr("worker/1 exited with 7"));
-  EXPECT_EQ(ReadFit(job.File("fit") + "0").mode, "hogwild");  // to its own end
+TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodIsWhyTheCommandOfEachHostFails) {
+  if (hosts_->third_host().empty()) GTEST_SKIP() << "no third host can be made here";
+  ProgramOnHosts job(*hosts_, Places::kThree);
+  for (const int failing : {1, 0}) {
+    SCOPED_TRACE(failing);
+    const std::string go = job.File(fmt::format("go{}", failing));
+    const std::string fit = job.File(fmt::format("fit{}", failing));
+    const std::string train = ProgramOnHosts::LeastSquares(kNoEnd, fit);
+    job.Start({"--grace=20", "--report=" + job.File("report")},
+              fmt::format("if [ $RANK = {} ]; then ({})& while [ ! -e {} ]; do sleep 0.05; done; "
+                          "kill -9 $!; echo last words >&2; exit 7; fi; {}",
+                          failing, train, go, train));
+    ASSERT_TRUE(job.AwaitWorkers(3)) << job.here().Err() << job.there().Err();
+    WriteText(go, "");
+    job.ExpectEnd(1, 1);
+    const Program& its = failing == 1 ? job.there() : job.here();
+    const Program& other = failing == 1 ? job.here() : job.there();
+    const std::string sentence = fmt::format(
+        "worker/{} on {} exited with 7 and ended the job: its traceback, or what else it said, is "
+        "in the output there",
+        failing, failing == 1 ? TwoHosts::kThere : TwoHosts::kHere);
+    EXPECT_THAT(its.Err(), AllOf(HasSubstr(fmt::format("worker/{} exited with 7", failing)),
+                                 HasSubstr("last words"), Not(HasSubstr("ended the job"))));
+    for (const Program* one : {&other, static_cast<const Program*>(&job.third())}) {
+      EXPECT_THAT(one->Err(), AllOf(HasSubstr(" E " + sentence), HasSubstr("note: " + sentence),
+                                    Not(HasSubstr("last words")), Not(HasSubstr("on request"))));
+    }
+    // To its own end.
+    EXPECT_EQ(ReadFit(fit + std::to_string(1 - failing)).mode, "hogwild");
+  }
 
   // What is wrong with the lists.
   const auto refused = [&](const std::vector<std::string>& flags) {

@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 import passel
+import passel.digits
 
 LOOP = """
     import os, sys, time
@@ -297,6 +298,55 @@ def test_the_example_learns_alone_and_with_others(start, digits, examples):
     for run in None, ["--workers=2"]:
         running = start(text, run=run, env={"PASSEL_DATA_DIR": str(digits)}).end()
         assert float(re.search(r"accuracy ([\d.]+)", running.out)[1]) > 0.8
+
+
+def test_what_the_readme_shows_learns_alone_and_with_others(start, digits, examples, tmp_path):
+    page, other_page = ((examples.parents[2] / name).read_text() for name in ("README.md", "docs/python.md"))
+    text = page.split("```python\n")[1].split("```")[0]
+    assert text == other_page.split("```python\n")[1].split("```")[0]
+    x, labels = passel.digits.load("t10k", digits)
+    for workers, run in (1, None), (2, ["--workers=2"]):
+        folder = tmp_path / f"of{workers}"
+        if run is None:
+            env = {"PASSEL_SETTINGS": f"checkpoint_dir={folder}"}
+        else:
+            run, env = [*run, f"--checkpoint_dir={folder}"], {}
+        start(text, run=run, env={"PASSEL_DATA_DIR": str(digits), **env}).end()
+        values = tmp_path / f"{workers}.npz"
+        done = subprocess.run([passel.program(), "ckpt", "export", folder, values], check=True, timeout=60,
+                              text=True, capture_output=True)
+        # Each worker makes the step that it is in.
+        assert 2000 <= int(re.search(r"model\.ckpt-(\d+)", done.stdout)[1]) < 2000 + workers
+        v = np.load(values)
+        assert (np.argmax(x @ v["w"] + v["b"], axis=1) == labels).mean() > 0.8
+
+
+def test_each_worker_has_its_share_of_the_processors(start, monkeypatch):
+    text = """
+        import os
+        print("share", *sorted(os.sched_getaffinity(0)), "threads", os.environ["OMP_NUM_THREADS"],
+              os.environ["OPENBLAS_NUM_THREADS"], flush=True)
+        """
+    for name in "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS":
+        monkeypatch.delenv(name, raising=False)
+    quota = re.search(r"a CPU quota pays for (\d+)", subprocess.run([passel.program(), "topology"], text=True, check=True,
+                                                                    capture_output=True, timeout=60).stdout)
+    everywhere = os.sched_getaffinity(0)
+    some = set(sorted(everywhere)[:4])
+    try:
+        for processors, flags in (some, []), (some, ["--bind=none"]), ({min(some)}, []):
+            os.sched_setaffinity(0, processors)  # the command has it from us
+            own = max(1, len(processors) // 2)
+            bound = 2 * own <= min(len(processors), int(quota[1]) if quota else len(processors)) and not flags
+            running = start(text, run=["--workers=2", *flags]).end()
+            shares = [set(map(int, share.split())) for share in re.findall(r"share ([\d ]+) threads", running.out)]
+            assert len(shares) == 2 and running.out.count(f" threads {own} {own}\n") == 2, running.out
+            if bound:
+                assert all(len(share) == own and share <= processors for share in shares) and not shares[0] & shares[1]
+            else:
+                assert shares == [processors] * 2
+    finally:
+        os.sched_setaffinity(0, everywhere)
 
 
 def test_passel_run_says_what_is_wrong_and_its_code_is_that_of_the_program():
