@@ -7,8 +7,8 @@
 namespace passel::job {
 namespace {
 
-constexpr std::chrono::seconds kAskEvery{1};
-constexpr std::chrono::seconds kAnswerLimit{2};
+constexpr std::chrono::seconds kAskForFailureEvery{1};
+constexpr std::chrono::seconds kFailureAnswerLimit{2};
 
 }  // namespace
 
@@ -18,11 +18,11 @@ void FailureWatch::Watch() {
   std::unique_lock lock(mutex_);
   bool last = false;
   while (heard_.empty() && !last) {
-    changed_.wait_for(lock, kAskEvery, [this] { return ends_; });
+    changed_.wait_for(lock, kAskForFailureEvery, [this] { return ends_; });
     if (ends_ && !once_more_) return;
     last = ends_;
     lock.unlock();
-    const Result<ClusterPart::Stop> stop = part_.HowItStopped(Deadline::After(kAnswerLimit));
+    const Result<ClusterPart::Stop> stop = part_.HowItStopped(Deadline::After(kFailureAnswerLimit));
     lock.lock();
     if (stop.ok()) heard_ = stop->failure;
     last = last || (ends_ && stop.status().code() == Code::kDeadlineExceeded);

@@ -18,6 +18,7 @@
 //   nobody          A job whose variables have no first values after start_wait has failed.
 // Of a job on several hosts (SupervisorOptions::part) it starts the tasks of its host, by hand: the
 // ps look after the job, and hold the arenas. It reads that of ps/0 where it is here.
+// A task that has failed for good ends the job on every host: ps/0 is told which, and tells others.
 // Whoever is scaled away (store/scale.h) has left: that is no death, and nobody is missed.
 // A worker that makes no step and does not end although another one is done is killed after
 // stall_limit (or what on_stall says); likewise all that are left, if another one is gone for good.
