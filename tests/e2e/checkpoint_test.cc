@@ -281,9 +281,9 @@ TEST(CheckpointTest, SavedWhileOthersTrainItSaysOfWhichStepsItIs) {
 // Of the last checkpoint: the first signal bounds it, the second one ends it.
 TEST(CheckpointTest, ASecondSignalEndsTheLastSaveAndTheFormerCheckpointStays) {
   Sandbox sandbox;
-  const auto train =
-      sandbox.Train(With(kSmall, {"--ps=2", "--train_steps=100000000", "--save_steps=100",
-                                  "--checkpoint_dir=" + Folder(sandbox)}));
+  const auto train = sandbox.Train(
+      With(kSmall, {"--ps=2", "--train_steps=100000000", "--checkpoint_dir=" + Folder(sandbox)}));
+  // One by steps, too, may be of the last step: then there is nothing to save at the end.
   sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.end:1:stop");
   Program program = sandbox.Start(train);
   ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
