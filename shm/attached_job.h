@@ -56,10 +56,10 @@ class AttachedJob {
 
   /// Maps the arenas. For the chief it returns at once, whether there are any or not.
   Status WaitForArenas();
+  bool has_arena(int shard) const { return arenas_[static_cast<std::size_t>(shard)] != nullptr; }
   bool has_arenas() const {
-    return std::all_of(ps_.begin(), ps_.end(), [this](const auto& ps) {
-      return arenas_[static_cast<std::size_t>(ps.first)] != nullptr;
-    });
+    return std::all_of(ps_.begin(), ps_.end(),
+                       [this](const auto& ps) { return has_arena(ps.first); });
   }
   /// From or to ps/0, which is here. `key` names the data set: equal keys, equal contents.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key);

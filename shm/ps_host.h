@@ -135,7 +135,7 @@ class PsHost final : private RendezvousHandler {
   Status SetMode(const Peer& peer, Exchange& exchange);
   Status Scale(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
-  bool StillTellsFailure();
+  bool StillTellsFailure() const;
   Status MakeArena(const Peer& peer, const std::string& plan_json);
   Status CheckNobodyTrains();
   Status KeepTold(int worker, const Json& about);

@@ -15,8 +15,8 @@
 namespace passel::shm {
 namespace {
 
-// Twice as long as somebody who asks now and then waits in between (job/failure_watch.cc).
-constexpr std::chrono::seconds kTellFailure{2};
+// Somebody who asks does so once a second (job/failure_watch.cc), if the machine lets him.
+constexpr std::chrono::seconds kTellFailure{4};
 
 }  // namespace
 
@@ -75,16 +75,18 @@ Status PsHost::Scale(const Peer&, Exchange& exchange) {
 
 Status PsHost::Stop(const Peer&, Exchange& exchange) {
   PASSEL_ASSIGN_OR_RETURN(const std::string failure, exchange.Argument(std::string()));
-  if (failure_.empty()) failure_ = failure;
+  // What fails after a stop fails for it.
+  if (!stop_asked_ && !failure.empty()) {
+    failure_ = failure;
+    tell_failure_until_ = Deadline::After(kTellFailure);
+  }
   StopJob();
   return {};
 }
 
 // The job is over. Who looks after its tasks on another host may not have asked for it yet.
-bool PsHost::StillTellsFailure() {
-  if (failure_.empty()) return false;
-  if (!tell_failure_until_) tell_failure_until_ = Deadline::After(kTellFailure);
-  return !tell_failure_until_->Expired();
+bool PsHost::StillTellsFailure() const {
+  return tell_failure_until_ && !tell_failure_until_->Expired();
 }
 
 void PsHost::StopJob() {

@@ -143,7 +143,9 @@ class ControlServer::Loop {
       return false;
     }
     const std::string differences = Differences(mine, peer);
-    if (!differences.empty()) LogInfo("{} has {}", peer.Name(), differences);
+    // Whoever only asks comes again and again.
+    if (!differences.empty() && peer.role != Role::kControl)
+      LogInfo("{} has {}", peer.Name(), differences);
     if (stop_told_) TellOfStop(guest);
     more_ = true;  // what it sent behind its facts may be read already
     return true;

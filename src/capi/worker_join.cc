@@ -98,7 +98,7 @@ Status Worker::JoinAlone(std::span<const Variable> variables) {
   const job::JobConfig& config = settings_.config;
   PASSEL_ASSIGN_OR_RETURN(VariableTable table, Place(variables, 1, config.placement.strategy));
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, job::MakePlan(config, std::move(table), 1, 1));
-  PASSEL_RETURN_IF_ERROR(job::CheckSaveMemory(plan, config.checkpoints));
+  PASSEL_RETURN_IF_ERROR(job::CheckSaveMemory(plan, config, [](int) { return false; }));
   PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, /*begun=*/false));
   PASSEL_ASSIGN_OR_RETURN(arena_, job::OwnArena::Make(job_id(), plan, config.huge_pages, ""));
   PASSEL_ASSIGN_OR_RETURN(store_, OpenStore(plan, {&arena_->memory(), 1}, 0, SelfIdentity(),
@@ -134,7 +134,8 @@ Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options
     // What is wrong with them is said before the job begins.
     if (is_chief() && !checkpoints_) {
       if (!job_->has_arenas()) {
-        PASSEL_RETURN_IF_ERROR(job::CheckSaveMemory(plan, settings_.config.checkpoints));
+        PASSEL_RETURN_IF_ERROR(job::CheckSaveMemory(
+            plan, settings_.config, [this](int shard) { return job_->has_arena(shard); }));
       }
       PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, HaveValues()));
     }

@@ -86,12 +86,17 @@ void CheckpointSaver::TellOfFailure(const Status& why, bool soon,
                                     std::chrono::nanoseconds pause) const {
   const bool waits_for_ps =
       others_ != nullptr && IsMissing(why.code()) && why.message().starts_with("ps/");
-  LogWarning("no checkpoint was saved to {}: {}; {}, and another is tried {} {:g} s{}",
-             config_.checkpoints.folder, why.message(),
+  const std::string next = !schedule_.Repeats() ? "the next one is the last one"
+                           : soon ? fmt::format("another is tried in {:g} s", ToSeconds(pause))
+                                  : fmt::format(
+                                        "another is tried when it is due, {:g} s from now at the "
+                                        "earliest",
+                                        ToSeconds(pause));
+  LogWarning("no checkpoint was saved to {}: {}; {}, and {}", config_.checkpoints.folder,
+             why.message(),
              waits_for_ps ? "whoever needs that ps waits for it, for --ps_wait at most"
                           : "training goes on",
-             soon ? "in" : "when it is due,", ToSeconds(pause),
-             soon ? "" : " from now at the earliest");
+             next);
 }
 
 void CheckpointSaver::Start(std::function<void()> work) {
@@ -210,7 +215,9 @@ Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
   if (ended.ok()) {
     schedule_.Saved(now, newest);
   } else {
-    (void)schedule_.Failed(now, newest, now, /*soon=*/true);
+    const bool soon = schedule_.Repeats() && ended.code() != Code::kDeadlineExceeded &&
+                      ended.code() != Code::kCancelled;
+    (void)schedule_.Failed(now, newest, now, soon);
   }
   Start([this] { Run(); });
   return ended;

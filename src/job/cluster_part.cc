@@ -11,11 +11,13 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cluster/host_lookup.h"
 #include "cluster/json_message.h"
 #include "cluster/resolve.h"
 #include "job/ask_jobs.h"
 #include "job/far_job.h"
+#include "job/remote_errand.h"
 #include "job/remote_facts.h"
 #include "shm/rendezvous_client.h"
 
@@ -148,6 +150,7 @@ Result<ClusterPart::Stop> ClusterPart::HowItStopped(Deadline deadline) const {
   PASSEL_RETURN_IF_ERROR(status.status());
   Stop stop;
   PASSEL_ASSIGN_OR_RETURN(stop.failure, FieldOr(*status, "failure", std::string()));
+  stop.failure = Printable(stop.failure, kMostFailureBytes);
   const Json* const arena = status->Find("arena");
   if (arena == nullptr && stop.failure.empty()) {
     return NotFound("the job has not begun, or is over");

@@ -139,7 +139,8 @@ Status JobEntry::Attach() {
   // What is wrong with them is said before the job begins.
   if (task_.is_chief && !supervised() && !checkpoints_) {
     if (!job_->has_arenas()) {
-      PASSEL_RETURN_IF_ERROR(CheckSaveMemory(plan, config_.checkpoints));
+      PASSEL_RETURN_IF_ERROR(
+          CheckSaveMemory(plan, config_, [this](int shard) { return job_->has_arena(shard); }));
     }
     PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/HaveValues()));
   }

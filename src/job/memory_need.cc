@@ -72,7 +72,8 @@ Status CheckMemory(const StorePlan& plan, const JobConfig& config, const JobProc
   const std::uint64_t others = ps * kPsBytes + workers * BytesOfWorker(config) +
                                (processes.evaluator ? BytesOfProcess(config, 0) : 0);
   if (arenas + others <= budget.available_bytes) {
-    return CheckSaveMemory(plan, config.checkpoints, AllShards(plan), arenas + others, budget);
+    return CheckSaveMemory(plan, config.checkpoints, AllShards(plan),
+                           OfFreeMemory(arenas, config) + others, budget);
   }
   return ResourceExhausted(fmt::format(
       "the job needs {} bytes of memory beside its data, {} of them for {} parameters and about {} "
@@ -104,23 +105,30 @@ Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoint
   if (beside + copied <= budget.available_bytes) return {};
   return ResourceExhausted(fmt::format(
       "{} a checkpoint is copied to memory before it is written, which needs {} bytes beside {} of "
-      "the job, and {} has {} bytes free: {}, use a smaller model, or raise the limit (in a "
-      "container, its memory limit)",
+      "the job, and {} has {} bytes free: {}, save at the end alone (--save_secs=0), use a "
+      "smaller model, or raise the limit (in a container, its memory limit)",
       rounds ? "in rounds" : "with --checkpoint_consistent", copied, beside, budget.limit,
       budget.available_bytes,
       rounds ? "use a mode without rounds" : "omit --checkpoint_consistent"));
 }
 
-Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoints) {
+std::uint64_t OfFreeMemory(std::uint64_t arena_bytes, const JobConfig& config) {
+  return config.huge_pages == HugePages::kExplicit ? 0 : arena_bytes;
+}
+
+Status CheckSaveMemory(const StorePlan& plan, const JobConfig& config,
+                       const std::function<bool(int shard)>& has_arena) {
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   std::uint64_t arenas = 0;
   for (int shard = 0; shard < plan.variables.shards(); ++shard) {
+    if (has_arena(shard)) continue;
     PASSEL_ASSIGN_OR_RETURN(const std::uint64_t bytes, shm::ArenaBytes(plan, shard));
     arenas += bytes;
   }
+  arenas = OfFreeMemory(arenas, config);
   // What does not fit at all is for the ps to say.
   if (arenas > budget.available_bytes) return {};
-  return CheckSaveMemory(plan, checkpoints, AllShards(plan), arenas, budget);
+  return CheckSaveMemory(plan, config.checkpoints, AllShards(plan), arenas, budget);
 }
 
 }  // namespace passel::job

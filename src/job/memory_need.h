@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/memory_file.h"
@@ -38,7 +39,11 @@ Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoint
                        std::span<const int> shards, std::uint64_t beside,
                        const MemoryBudget& budget);
 /// The same of all shards, for the chief of a job by hand whose ps are all on its host: before they
-/// make their arenas.
-Status CheckSaveMemory(const StorePlan& plan, const CheckpointConfig& checkpoints);
+/// make those arenas that are not there.
+Status CheckSaveMemory(const StorePlan& plan, const JobConfig& config,
+                       const std::function<bool(int shard)>& has_arena);
+/// What these bytes of an arena take of the memory that is free: nothing, where it has huge pages
+/// that were set apart.
+std::uint64_t OfFreeMemory(std::uint64_t arena_bytes, const JobConfig& config);
 
 }  // namespace passel::job

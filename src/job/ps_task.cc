@@ -93,8 +93,9 @@ Status CheckSaveMemoryOf(const Task& task, const JobConfig& config, const StoreP
     if (address.ok() && address->host == own.host) shards.push_back(shard);
   }
   PASSEL_ASSIGN_OR_RETURN(const std::uint64_t arena, shm::ArenaBytes(plan, task.id.index));
-  if (arena > budget.available_bytes) return {};  // which is said in its own words
-  return CheckSaveMemory(plan, config.checkpoints, shards, arena, budget);
+  const std::uint64_t taken = OfFreeMemory(arena, config);
+  if (taken > budget.available_bytes) return {};  // which is said in its own words
+  return CheckSaveMemory(plan, config.checkpoints, shards, taken, budget);
 }
 
 struct PsEnd {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "job/remote_door.h"
@@ -118,7 +119,7 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
   if (ask == "stop") {
     PASSEL_ASSIGN_OR_RETURN(const auto failure, FieldOr(errand.json, "failure", std::string()));
     if (failure.empty()) LogInfo("somebody on another host asks the job to stop");
-    PASSEL_RETURN_IF_ERROR(ps.Stop(limit, failure));
+    PASSEL_RETURN_IF_ERROR(ps.Stop(limit, Printable(failure, kMostFailureBytes)));
     return answer;
   }
   if (ask == "set_mode") {

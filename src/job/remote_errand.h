@@ -30,7 +30,8 @@
 //   {"ask":"status"}                    -->      {"ok":true,"bytes":n} and the status
 //   {"ask":"set_mode","mode":text}      -->      {"ok":true,"number":n}
 //   {"ask":"scale","workers":n}         -->      the same
-//   {"ask":"stop","failure":text}       -->      failure: of the task that ends the job; "": none
+//   {"ask":"stop","failure":text}       -->      failure: of the task that ends the job, of which
+//                                                kMostFailureBytes count; "": none
 //   {"ask":"reserve","workers":[k,...]} -->      {"ok":true,"worker":k}: of ps/0, the first of
 //                                                these places that nobody holds, for as long as the
 //                                                control connection lives
@@ -60,6 +61,9 @@
 #include "fabric/pipe.h"
 
 namespace passel::job {
+
+/// How much is heard of a failure on another host, which is shown on terminals.
+inline constexpr std::size_t kMostFailureBytes = 1000;
 
 struct Errand {
   Json json;

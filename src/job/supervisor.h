@@ -211,13 +211,15 @@ class Supervisor {
   std::unique_ptr<ArenaFetcher> fetcher_;
   std::thread asking_;                         // ps/0 of another host to stop the job
   std::optional<FailureWatch> failure_watch_;  // with options_.part
-  std::string failure_;  // likewise, for the other hosts: of the last task that died
+  std::string failure_;  // likewise, for the other hosts: of the task whose death ends the job
   OomWatch oom_;
   int num_cpus_ = 1;
   JobOutcome outcome_;
   bool stopping_ = false;
   bool stopped_on_request_ = false;  // by `passel ctl stop`, or by the program
   bool stop_heard_ = false;          // of ps/0 on another host
+  bool lead_told_ = false;           // ps/0 knows of the failure that ends the job
+  int stop_asks_left_ = 3;           // of TakeStop()
   Result<ClusterPart::Stop> lead_stopped_ = ClusterPart::Stop();  // what that said last
   std::int64_t ask_lead_at_ns_ = 0;                               // not before
   bool killed_ = false;

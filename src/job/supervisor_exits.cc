@@ -131,6 +131,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
              again               ? "; starting it again" + InWhatTime(child.start_at_ns)
              : AnyLeft("worker") ? "; the others go on" + used_up
                                  : used_up);
+  failure_.clear();  // the job goes on
   StartThoseWhoseTimeHasCome();
 }
 
@@ -190,6 +191,7 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
                  ? " on the same arena"
                  : "",
              InWhatTime(child.start_at_ns));
+  failure_.clear();  // the job goes on
   StartThoseWhoseTimeHasCome();
 }
 

@@ -45,6 +45,7 @@ bool Supervisor::HandlePsOfPart(Child& child, const ExitState& exit) {
   if (exit.code != kExitFailed && exit.code != kExitUsage && exit.code != kExitRestartMe) {
     LogError("{} {}", child.Name(), exit.ToString());  // the others say why
   }
+  if (exit.code == kExitRestartMe) failure_.clear();  // it was told to go
   BeginStopping(exit.code == kExitUsage || exit.code == kExitRestartMe ? exit.code : kExitFailed,
                 false);
   return true;
@@ -75,6 +76,8 @@ void Supervisor::TakeStop() {
     const Result<ClusterPart::Stop> stop =
         options_.part->HowItStopped(Deadline::After(kOwnStopLimit));
     if (stop.ok()) EndWithFailureOf(stop->failure);
+    // A busy machine is asked again.
+    if (stop.status().code() == Code::kDeadlineExceeded && --stop_asks_left_ > 0) return;
   }
   if (!stopping_) StopOnRequest();
 }
@@ -82,7 +85,7 @@ void Supervisor::TakeStop() {
 // A task that we do not look after is why the job ends. "": none is.
 void Supervisor::EndWithFailureOf(const std::string& another_host) {
   if (another_host.empty() || stopping_) return;
-  stop_heard_ = true;
+  stop_heard_ = lead_told_ = true;
   outcome_.notes.push_back(another_host);
   LogError("{}", another_host);
   BeginStopping(kExitFailed, false);
@@ -94,6 +97,7 @@ void Supervisor::AskToStop(const std::string& failure) {
   if (asking_.joinable()) return;
   if (!failure.empty() && options_.part->HasLead() &&
       options_.part->StopJob(failure, Deadline::After(kOwnStopLimit)).ok()) {
+    lead_told_ = true;
     return;
   }
   asking_ = std::thread([part = options_.part, failure] {

@@ -81,9 +81,11 @@ void Supervisor::BeginStopping(int exit_code, bool interrupted) {
       if (child.job == "worker") MarkDeadEverywhere(child);
     }
     if (child.job == "worker" && child.process) End(*child.process);
-    // One that waits for a job to begin does not hear of its end.
+    // One that waits for a job to begin does not hear of its end. ps/0 that is told of a failure
+    // ends when the other hosts have heard of it.
+    const bool told = lead_told_ && !interrupted && child.index == 0;
     if (child.job == "ps" && child.process && options_.part != nullptr &&
-        options_.part->HasLead() && !HaveArenas()) {
+        options_.part->HasLead() && !HaveArenas() && !told) {
       child.process->Signal(SIGINT);
     }
   }

@@ -18,7 +18,7 @@ namespace {
 // Steps of that worker, as the job counts them; -1: the job says nothing yet.
 std::int64_t StepsOf(Job& job, int worker) {
   const nlohmann::json status = job.sandbox().Status();
-  if (!status.is_object() || !status["arena"].is_object()) return -1;
+  if (!status.is_object() || !status.contains("arena") || !status["arena"].is_object()) return -1;
   return status["arena"]["workers"][worker]["local_steps"];
 }
 
@@ -72,8 +72,8 @@ TEST(CapiConformance, InSspAFastWorkerWaitsForOneThatIsStopped) {
 }
 
 TEST(CapiConformance, AWorkerThatIsStoppedIsEvictedAndItsNextLifeIsInTheRounds) {
-  Job job(2, {"mode=barrier", "stall_limit=4"});
-  job.StartPs({"--stall_limit=4"});
+  Job job(2, {"mode=barrier", "stall_limit=6"});
+  job.StartPs({"--stall_limit=6"});
   job.StartWorker(0, kEndless);
   Program& stopped = job.StartWorker(1, kEndless);
   ASSERT_TRUE(AwaitStepsOf(job, 1, 100));

@@ -287,6 +287,7 @@ TEST(CheckpointTest, ASecondSignalEndsTheLastSaveAndTheFormerCheckpointStays) {
   sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.end:1:stop");
   Program program = sandbox.Start(train);
   ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+  ASSERT_TRUE(sandbox.AwaitStep(100)) << program.Err();
   program.Signal(SIGINT);
   const std::string stat = fmt::format("/proc/{}/stat", program.pid());
   const Deadline limit = Deadline::After(Scaled(20.0));

@@ -98,8 +98,8 @@ TEST_F(SeveralHostsFaultsTest, AKilledPsWhoseWorkersAreElsewhereGoesOnFromItsChe
     EXPECT_THAT(job.OnlyErrorOf(task, 143),
                 AllOf(HasSubstr("ps/0 was started again without its values"),
                       HasSubstr("training had reached global step")));
-    job.Start(task, flags(steps));
   }
+  for (const char* task : {"worker/0", "worker/1"}) job.Start(task, flags(steps));
   job.ExpectEnd();
   EXPECT_THAT(job["worker/0"].Err(), HasSubstr(fmt::format("goes on from {0}/model.ckpt-{1}, "
                                                            "global step {1}",

@@ -83,7 +83,7 @@ class ProgramOnHosts {
     const auto end = std::chrono::steady_clock::now() + Scaled(seconds);
     while (std::chrono::steady_clock::now() < end) {
       const nlohmann::json status = sandbox_.Status();
-      if (status.is_object() && status["arena"].is_object()) {
+      if (status.is_object() && status.contains("arena") && status["arena"].is_object()) {
         const nlohmann::json& workers = status["arena"]["workers"];
         if (std::ranges::count_if(workers, [](const nlohmann::json& w) {
               return w["phase"] == "running" && w["local_steps"] > 0;
@@ -181,6 +181,9 @@ TEST_F(SeveralHostsProgramTest, WhoIsStoppedIsNotStartedAgain) {
             fmt::format("trap '' TERM; {} {} {} {}$RANK; exit 130", PASSEL_LEAST_SQUARES, kNoEnd,
                         kFeatures, job.File("fit")));
   ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
+  ASSERT_TRUE(test::AwaitTag(job.File("logs"), "worker", Deadline::After(Scaled(20))))
+      << job.there().Err();
+  ASSERT_TRUE(job.sandbox().Advances(20));
   EXPECT_EQ(job.sandbox().Run({"ctl", "stop", job.sandbox().job()}).code, 0);
   job.ExpectEnd(130, 130);
   for (const Program* command : {&job.here(), &job.there()}) {
@@ -285,6 +288,26 @@ TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodIsWhyTheCommandOfEachHostFail
   EXPECT_THAT(refused({"--ps_hosts=localhost:2222"}), HasSubstr("--token_file FILE"));
   EXPECT_THAT(OnlyError(job.sandbox().Run({"run", "--token_file=x", "--", "true"})),
               HasSubstr("--token_file is for a job on several hosts"));
+}
+
+TEST_F(SeveralHostsProgramTest, OneThatFailsBeforeItJoinsIsWhyTheOthersEnd) {
+  ProgramOnHosts job(*hosts_, Places::kThree);
+  const std::string go = job.File("go");
+  job.Start({"--grace=20"},
+            fmt::format("echo started >&2; if [ $RANK = 0 ]; then while [ ! -e {} ]; do sleep "
+                        "0.05; done; exit 7; fi; {}",
+                        go, ProgramOnHosts::LeastSquares(kNoEnd, job.File("fit"))));
+  for (Program* one : {&job.there(), &job.third()}) {
+    ASSERT_TRUE(one->WaitFor("started")) << one->Err();
+  }
+  WriteText(go, "");
+  job.ExpectEnd(1, 1);
+  EXPECT_THAT(job.here().Err(), HasSubstr("worker/0 exited with 7"));
+  for (Program* one : {&job.there(), &job.third()}) {
+    EXPECT_THAT(one->Err(),
+                AllOf(HasSubstr("worker/0 on 10.77.0.1 exited with 7 and ended the job"),
+                      Not(HasSubstr("on request"))));
+  }
 }
 
 // As an operator does it: each process is told what it is. Here all of them are of one host.

@@ -125,10 +125,8 @@ TEST_F(SeveralHostsResultsTest, AJobThatIsStoppedSavesItsModelAndWritesSummaries
     ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
     ASSERT_TRUE(job["worker/0"].WaitFor("writing summaries"));
     // Rates are of two looks, a quarter of a second apart.
-    const auto second_look = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
-    do {
-      ASSERT_TRUE(job.sandbox().Advances(20));
-    } while (std::chrono::steady_clock::now() < second_look);
+    ASSERT_TRUE(test::AwaitTag(logs, "staleness", Deadline::After(Scaled(20))));
+    ASSERT_TRUE(job.sandbox().Advances(20));
     job.Stop();
     job.ExpectEnd(130);
     ExpectSummaries(logs);

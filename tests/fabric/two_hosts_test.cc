@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <string>
@@ -75,7 +76,9 @@ class PulledCableTest : public TwoHostsTest, public ::testing::WithParamInterfac
 // is applied twice.
 TEST_P(PulledCableTest, CostsTimeAlone) {
   const int cuts = ManyTurns() ? 200 : 2;
-  const auto seed = static_cast<std::uint64_t>(MonotonicNs());
+  const char* const given = std::getenv("PASSEL_TEST_SEED");
+  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10)
+                                              : static_cast<std::uint64_t>(MonotonicNs());
   SCOPED_TRACE("PASSEL_TEST_SEED=" + std::to_string(seed));
   RemoteHost host(CountingPlan(GetParam()), {}, seed, "", std::chrono::seconds(5),
                   MakeTcpCarrier());

@@ -165,7 +165,7 @@ def test_a_stopped_worker_is_evicted_and_its_next_life_joins_the_rounds(start, j
         say(f"seen{job.rank}")
         hear("seen0", "seen1")
     """
-    running = start(text, tmp_path, run=["--workers=2", "--stall_limit=4", f"--job_id={job_id}", "--bind=none"])
+    running = start(text, tmp_path, run=["--workers=2", "--stall_limit=6", f"--job_id={job_id}", "--bind=none"])
     running.await_text("rank 1 life 0")
     running.await_text("rank 0 life 0")
     with passel.attach(job_id, timeout=60) as reader:
@@ -175,7 +175,7 @@ def test_a_stopped_worker_is_evicted_and_its_next_life_joins_the_rounds(start, j
         reader.wait_version(reader.wait_version(seen) + 20)
     (tmp_path / "end").touch()
     running.end()
-    assert "worker/1 was evicted: it did not answer for 4 s (--stall_limit) and was killed" in running.err
+    assert "worker/1 was evicted: it did not answer for 6 s (--stall_limit) and was killed" in running.err
     for rank in range(2):
         words = running.out.split(f"worker/{rank}: values ")[1].splitlines()[0].split()
         assert [float(w) for w in words[1:]] == [-3.0 * int(words[0])] * 4, running.out

@@ -6,14 +6,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/deadline.h"
 #include "io/event_record.h"
 
 namespace passel::test {
@@ -66,6 +69,19 @@ inline std::vector<std::int64_t> StepsOfTag(const std::string& path, const std::
     }
   }
   return steps;
+}
+
+/// Whether a file with such a value is in the folder, or comes there in time. They are flushed
+/// after 1 s, 3 s and so on.
+inline bool AwaitTag(const std::string& folder, const std::string& tag, Deadline deadline) {
+  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+    if (std::filesystem::exists(folder)) {
+      for (const std::string& file : EventFilesIn(folder)) {
+        if (!StepsOfTag(file, tag).empty()) return true;
+      }
+    }
+    if (deadline.Expired()) return false;
+  }
 }
 
 }  // namespace passel::test
