@@ -37,6 +37,7 @@ class FenceTest : public ::testing::Test {
       variables.push_back(v);
     }
     plan.variables = *VariableTable::Build(variables, shards);
+    stores_.clear();
     arena_ = std::move(*InProcessArena::Create(plan));
     for (int worker = 0; worker < 2; ++worker) stores_.push_back(*arena_->Open(worker));
     ASSERT_TRUE(stores_[0]
@@ -108,19 +109,23 @@ TEST_F(FenceTest, WhoWaitsOnAnotherShardIsHeardOfOnTheLead) {
 // All blocks are busy, so it goes ahead without their claims, until it is evicted.
 TEST_F(FenceTest, WhoGoesAheadWithoutAClaimStopsToo) {
   constexpr std::int64_t kBlocks = 200'000;
-  Start(Mode::kHogwild, 1, 16 * kBlocks, 16);
-  const ShardMemory& m = arena_->shard(0);
-  for (std::size_t b = 0; b < m.num_blocks; ++b) m.blocks[b].claim.store(Claim{1, 0}.Pack());
-  const std::uint32_t stamp = Pull(1);
-  const GradientBuffer gradient = Gradient(1);
-  std::thread evictor([&] {
-    while (m.tasks[1].counters.overlapped_blocks.load() == 0) {
-    }
-    Evict(m, 1, 1);
-  });
-  EXPECT_EQ(stores_[1]->Push(gradient, stamp, Deadline::After(kLong)).status().code(),
-            Code::kAborted);
-  evictor.join();
+  // On a busy machine the push may be over before the eviction begins.
+  Code code = Code::kOk;
+  for (int i = 0; i < 30 && code == Code::kOk; ++i) {
+    Start(Mode::kHogwild, 1, 16 * kBlocks, 16);
+    const ShardMemory& m = arena_->shard(0);
+    for (std::size_t b = 0; b < m.num_blocks; ++b) m.blocks[b].claim.store(Claim{1, 0}.Pack());
+    const std::uint32_t stamp = Pull(1);
+    const GradientBuffer gradient = Gradient(1);
+    std::thread evictor([&] {
+      while (m.tasks[1].counters.overlapped_blocks.load() == 0) {
+      }
+      Evict(m, 1, 1);
+    });
+    code = stores_[1]->Push(gradient, stamp, Deadline::After(kLong)).status().code();
+    evictor.join();
+  }
+  EXPECT_EQ(code, Code::kAborted);
   EXPECT_LT(Changed(0), 16 * kBlocks);
 }
 
