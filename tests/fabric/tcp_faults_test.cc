@@ -22,6 +22,7 @@
 #include "fabric/counting_workers.h"
 #include "support/sanitized.h"
 #include "support/tcp_fault_proxy.h"
+#include "support/test_seed.h"
 
 namespace passel::testing {
 namespace {
@@ -171,10 +172,7 @@ class TcpFaultsTest : public ::testing::TestWithParam<Mode> {};
 
 TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
   const int cuts = ManyTurns() ? 200 : 3;
-  const char* const given = std::getenv("PASSEL_TEST_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10)
-                                              : static_cast<std::uint64_t>(MonotonicNs());
-  SCOPED_TRACE("PASSEL_TEST_SEED=" + std::to_string(seed));
+  const std::uint64_t seed = TestSeed();
   const auto network = std::make_shared<BadNetwork>();
   const auto carrier =
       MakeTcpCarrier({.route = [network](const TcpAddress& ps) { return network->Before(ps); },

@@ -18,6 +18,7 @@
 #include "base/random.h"
 #include "fabric/counting_workers.h"
 #include "support/sanitized.h"
+#include "support/test_seed.h"
 
 namespace passel::testing {
 namespace {
@@ -76,10 +77,7 @@ class PulledCableTest : public TwoHostsTest, public ::testing::WithParamInterfac
 // is applied twice.
 TEST_P(PulledCableTest, CostsTimeAlone) {
   const int cuts = ManyTurns() ? 200 : 2;
-  const char* const given = std::getenv("PASSEL_TEST_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10)
-                                              : static_cast<std::uint64_t>(MonotonicNs());
-  SCOPED_TRACE("PASSEL_TEST_SEED=" + std::to_string(seed));
+  const std::uint64_t seed = TestSeed();
   RemoteHost host(CountingPlan(GetParam()), {}, seed, "", std::chrono::seconds(5),
                   MakeTcpCarrier());
   ExpectEachPushOnce(host, GetParam(), [&](const auto& await_pushes) {

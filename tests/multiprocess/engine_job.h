@@ -20,6 +20,7 @@
 #include "conformance/arena_host.h"
 #include "multiprocess/engine_board.h"
 #include "support/dev_shm.h"
+#include "support/test_seed.h"
 
 namespace passel::testing {
 
@@ -120,15 +121,6 @@ bool Await(std::chrono::milliseconds limit, Condition&& condition) {
     ::usleep(200);
   }
   return true;
-}
-
-/// The seed of a random test: PASSEL_TEST_SEED, or the clock. Printed, to be given back.
-inline std::uint64_t TestSeed() {
-  const char* text = std::getenv("PASSEL_TEST_SEED");
-  const std::uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10)
-                                             : static_cast<std::uint64_t>(MonotonicNs());
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  return seed;
 }
 
 class EngineJob {

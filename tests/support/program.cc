@@ -66,15 +66,6 @@ std::chrono::milliseconds Scaled(double seconds) {
   return Scaled(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
 }
 
-std::uint64_t TestSeed() {
-  const char* text = std::getenv("PASSEL_TEST_SEED");
-  const std::uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10)
-                                             : static_cast<std::uint64_t>(MonotonicNs());
-  fmt::print("PASSEL_TEST_SEED={}\n", seed);
-  std::fflush(stdout);
-  return seed;
-}
-
 std::string ReadText(const std::string& path) { return ReadAll(path); }
 void WriteText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

@@ -14,6 +14,7 @@
 
 #include "base/subprocess.h"
 #include "support/temp_dir.h"
+#include "support/test_seed.h"
 
 namespace passel::testing {
 
@@ -22,9 +23,6 @@ namespace passel::testing {
 /// say).
 std::chrono::milliseconds Scaled(std::chrono::milliseconds time);
 std::chrono::milliseconds Scaled(double seconds);
-
-/// A seed for random tests: PASSEL_TEST_SEED, else from the clock. Printed, to be given back.
-std::uint64_t TestSeed();
 
 using test::TempDir;
 
