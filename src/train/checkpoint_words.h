@@ -37,7 +37,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "nn/model_config.h"
-#include "optim/optimizer.h"
+#include "store/parameter_store.h"
 
 namespace passel {
 
