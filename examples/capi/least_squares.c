@@ -12,8 +12,8 @@ static void Check(passel_status status) {
 }
 
 int main(int argc, char** argv) {
-  const passel_variable variables[2] = {{sizeof(passel_variable), "w", NULL, 0},
-                                        {sizeof(passel_variable), "b", NULL, 0}};
+  const passel_variable variables[2] = {{sizeof(passel_variable), "w", NULL, 0, 0},
+                                        {sizeof(passel_variable), "b", NULL, 0, 0}};
   const passel_options options = {sizeof options, (const char* const*)(argv + 1),
                                   (size_t)(argc - 1)};
   passel_job* job = NULL;

@@ -35,8 +35,8 @@ class Job {
 };
 
 int main(int argc, char** argv) try {
-  const std::vector<passel_variable> variables{{sizeof(passel_variable), "w", nullptr, 0},
-                                               {sizeof(passel_variable), "b", nullptr, 0}};
+  const std::vector<passel_variable> variables{{sizeof(passel_variable), "w", nullptr, 0, 0},
+                                               {sizeof(passel_variable), "b", nullptr, 0, 0}};
   const Job job({argv + 1, argv + argc}, variables);
   Job::Check(passel_initialize(job, nullptr, 60));
   for (int step = 0; step < 2000; ++step) {
