@@ -81,6 +81,22 @@ def test_keywords_say_the_same():
         np.testing.assert_allclose(v["b"], -0.25, rtol=1e-5)
 
 
+def test_they_stay_when_the_mode_changes():
+    with passel.join({"w": 600, "b": 3}, groups={"b": 1}, optimizer="sgd",
+                     mode_schedule="0:hogwild,3:barrier,6:locked,9:replicas=1,12:ssp=2,15:barrier") as job:
+        job.set_rates([(0.25, 0), (0.5, 0)])
+        modes, w, b = [], 0.0, 0.0
+        for step in job.steps(18):
+            if step == 7:
+                job.set_rates([(1, 0), (2, 0)])
+            modes.append(job.mode)
+            job.pull()
+            job.step({"w": np.ones(600), "b": np.ones(3)})
+            w, b = (w - 0.25, b - 0.5) if step < 7 else (w - 1, b - 2)
+            assert (job.pull()["w"] == w).all() and (job.pull()["b"] == b).all(), step
+    assert list(dict.fromkeys(modes)) == ["hogwild", "barrier", "locked", "replicas", "ssp"]
+
+
 def test_what_cannot_be_is_refused_in_a_sentence():
     for groups, match in (({"x": 1}, "names 'x', and there is no such variable"), ({"w": 16}, "0 to 15, not 16"),
                           ({"w": -1}, "0 to 15, not -1"), ({"w": 0.5}, "whole number, not 0.5"), ([1], "a dict")):
