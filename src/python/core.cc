@@ -57,6 +57,8 @@ NB_MODULE(_core, module) {
       .def("initialize", &Job::Initialize, nb::arg("values"), nb::arg("timeout"))
       .def("pull", &Job::Pull, nb::arg("how"))
       .def("gradients", &Job::Gradients)
+      .def("moves", &Job::Moves)
+      .def("zero_gradients", &Job::ZeroGradients)
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
       .def("sample", &Job::Sample, nb::arg("examples"), nb::arg("batch_size"), nb::arg("epochs"),
