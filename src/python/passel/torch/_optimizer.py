@@ -201,6 +201,9 @@ class SharedOptimizer(JobOptimizer):
 
     def _send(self, rates: list[tuple[float, float]]) -> None:
         if not hasattr(self.job, "set_rates"):
+            if not self._rates:
+                self._rates = rates
+                return
             raise InvalidArgument("this passel cannot change learning_rate or weight_decay of a running job: leave the rates "
                                   "as they were at share()")
         self.job.set_rates(rates)
