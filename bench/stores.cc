@@ -36,6 +36,7 @@ class NaiveShard final : public Shard {
   std::vector<Member> HoldersIn(std::uint64_t round) const override {
     return shard_->HoldersIn(round);
   }
+  Result<std::uint32_t> SetRates(const RatesStep& step) override { return shard_->SetRates(step); }
 
   Status Apply(int slot, Deadline, Version* version_before) override {
     const std::int64_t step =

@@ -63,6 +63,12 @@ Answer Proxy::Quick(const Request& request) {
     case Kind::kSayAlive:
       lead_->SayAlive();
       break;
+    case Kind::kSetRates: {
+      const Result<std::uint32_t> set = shard_.SetRates(request.rates);
+      answer.status = set.status();
+      if (set.ok()) answer.number = *set;
+      break;
+    }
     default:
       break;
   }

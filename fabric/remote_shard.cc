@@ -228,6 +228,13 @@ bool RemoteShard::BeginApplyRound(const RoundGrant& grant, Deadline deadline) {
   return true;
 }
 
+Result<std::uint32_t> RemoteShard::SetRates(const RatesStep& step) {
+  Call call(Kind::kSetRates);
+  call.request.rates = step;
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Quick(shard_, std::move(call)));
+  return static_cast<std::uint32_t>(answer.number);
+}
+
 std::vector<Member> RemoteShard::HoldersIn(std::uint64_t round) const {
   return worker_->QuickMembers(shard_, Call(Kind::kHolders, round));
 }

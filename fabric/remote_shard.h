@@ -34,6 +34,7 @@ class RemoteShard final : public Shard {
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   std::vector<Member> HoldersIn(std::uint64_t round) const override;
+  Result<std::uint32_t> SetRates(const RatesStep& step) override;
 
   /// They come with the answer to that, and TakeValues() says that they are there.
   void AskForValues(Call* call) const;

@@ -41,6 +41,7 @@ constexpr KindInfo kKinds[] = {
     {"await completion", false, true, kNumberPart},
     {"decided", false, true, kNumberPart},
     {"decide no more", false, true, 0},
+    {"set rates", true, false, kRatesPart},
 };
 static_assert(std::size(kKinds) == static_cast<std::size_t>(kLastKind));
 
@@ -167,9 +168,32 @@ void ModeField(Ar& ar, std::uint64_t& mode, bool may_be_none = false) {
 }
 
 template <typename Ar>
+void RatesSetField(Ar& ar, std::uint32_t& set) {
+  ar.Number(set);
+  ar.Check(set <= RatesState::kSets, "a set of rates that does not exist");
+}
+
+template <typename Ar>
+void RatesFields(Ar& ar, RatesStep& step) {
+  const auto number = [&ar](double& value) {
+    auto bits = std::bit_cast<std::uint64_t>(value);
+    ar.Number(bits);
+    value = std::bit_cast<double>(bits);
+  };
+  RatesSetField(ar, step.set);
+  ar.Number(step.write);
+  ar.Number(step.use);
+  List(ar, step.rates, kMaxGroups, [&](GroupRates& rates) {
+    number(rates.learning_rate);
+    number(rates.weight_decay);
+  });
+}
+
+template <typename Ar>
 void GrantFields(Ar& ar, RoundGrant& grant) {
   ar.Number(grant.round);
   ar.Number(grant.count);
+  RatesSetField(ar, grant.rates);
   int members = 0;
   for (std::uint64_t& word : grant.members) {
     ar.Number(word);
@@ -297,6 +321,7 @@ void Fields(Ar& ar, Request& request) {
   if (parts & kModePart) ModeField(ar, request.mode);
   if (parts & kStartPart) StartFields(ar, request.start);
   if (parts & kProgressPart) ProgressFields(ar, request.progress);
+  if (parts & kRatesPart) RatesFields(ar, request.rates);
   if (request.flags & kReport) ReportFields(ar, request.report);
 }
 

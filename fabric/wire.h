@@ -23,7 +23,7 @@
 namespace passel::fabric {
 
 inline constexpr std::uint32_t kMagic = 0x6c737370;  // "pssl"
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 
 enum class Kind : std::uint8_t {
   kHello = 1,  ///< who asks; on the lead: joins
@@ -52,8 +52,9 @@ enum class Kind : std::uint8_t {
   kAwaitCompletion,
   kDecided,
   kDecideNoMore,
+  kSetRates,
 };
-inline constexpr Kind kLastKind = Kind::kDecideNoMore;
+inline constexpr Kind kLastKind = Kind::kSetRates;
 
 /// What requests of one kind are, and what they carry.
 struct KindInfo {
@@ -70,6 +71,7 @@ enum Part : std::uint32_t {
   kStartPart = 16,
   kProgressPart = 32,
   kSlotPart = 64,
+  kRatesPart = 128,
 };
 const KindInfo& InfoOf(Kind kind);
 
@@ -131,6 +133,7 @@ struct Request {
   std::uint64_t mode = 0;  ///< ModeWord
   ShardStart start;
   JobProgress progress;
+  RatesStep rates;
   CounterReport report;
 };
 
@@ -159,8 +162,9 @@ struct Answer {
   bool unread = false;  ///< No answer: the bulk of this request has not been read
   Status status;
   State state;
-  Version version = 0;       ///< of the values that come along
-  std::uint64_t number = 0;  ///< version before an update; global step; step of a change
+  Version version = 0;  ///< of the values that come along
+  /// Version before an update; global step; step of a change; set of rates.
+  std::uint64_t number = 0;
   /// There is a number; near enough; decided; complete. kHello: this life has left.
   bool yes = false;
   bool values = false;    ///< they come along

@@ -36,7 +36,7 @@
 namespace passel::shm {
 
 inline constexpr std::uint64_t kArenaMagic = 0x414c4553'53415031;  // "1PASSELA" in memory
-inline constexpr std::uint32_t kLayoutVersion = 18;
+inline constexpr std::uint32_t kLayoutVersion = 19;
 inline constexpr std::size_t kHeaderBytes = 4096;
 inline constexpr std::size_t kMaxJobIdBytes = 48;
 /// The limit of a plan, as text.

@@ -10,6 +10,7 @@
 #include "conformance/life_conformance.h"
 #include "conformance/pull_conformance.h"
 #include "conformance/push_conformance.h"
+#include "conformance/rates_conformance.h"
 #include "conformance/replicas_conformance.h"
 #include "conformance/rounds_conformance.h"
 #include "conformance/ssp_conformance.h"

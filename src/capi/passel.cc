@@ -178,6 +178,14 @@ passel_status passel_initialize(passel_job* job, const float* const* values,
   });
 }
 
+passel_status passel_set_rates(passel_job* job, const passel_rates* rates, size_t groups) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    PASSEL_ASSIGN_OR_RETURN(const std::vector<passel::GroupRates> given,
+                            passel::capi::ReadRates(rates, groups));
+    return worker.SetRates(given);
+  });
+}
+
 passel_status passel_pull(passel_job* job, int32_t how) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     PASSEL_ASSIGN_OR_RETURN(const auto mode, passel::capi::PullModeOf(how));

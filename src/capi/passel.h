@@ -96,7 +96,15 @@ typedef struct passel_variable {
   const char* name;     /* 1 to 127 bytes, of each variable another */
   const int64_t* shape; /* [rank], each 1 or more; may be NULL with rank 0, a scalar */
   size_t rank;          /* at most 8 */
+  int32_t group;        /* 0 to 15: of those with the same rates, see passel_set_rates() */
 } passel_variable;
+
+/* What may change of the optimizer while a job trains, of one group of variables. */
+typedef struct passel_rates {
+  size_t struct_size;   /* of all of an array the same */
+  double learning_rate; /* 0 or more; ftrl: above 0 */
+  double weight_decay;  /* adamw: 0 or more; the others have none: 0 */
+} passel_rates;
 
 /* What the job is. NULL stands for a job of this process alone with all defaults. */
 typedef struct passel_options {
@@ -231,6 +239,19 @@ PASSEL_API passel_status passel_push(passel_job* job, double timeout_seconds);
  */
 PASSEL_API passel_status passel_wait(passel_job* job, double timeout_seconds,
                                      passel_outcome* outcome);
+
+/* From now on group g of the variables has rates[g], in place of the settings learning_rate and
+ * weight_decay: for schedules, and for groups that differ. For the chief alone, between two steps;
+ * `groups` is how many the variables have: one more than the highest. In force in every update that
+ * begins after this has returned. In the modes with rounds a round has one set of rates for all of
+ * its values, and the round of the chief's next push has these, but for mode replicas, where
+ * others may have decided that round by then. They stay, whoever dies; checkpoints have them, and a
+ * job that goes on from one has them after passel_initialize().
+ * Errors: PASSEL_INVALID_ARGUMENT, and nothing is changed; PASSEL_FAILED_PRECONDITION on another
+ * worker, before passel_initialize(), or while a push is not waited for; PASSEL_ABORTED;
+ * PASSEL_UNAVAILABLE, after which the former ones or these are in force: call it again. */
+PASSEL_API passel_status passel_set_rates(passel_job* job, const passel_rates* rates,
+                                          size_t groups);
 
 /* Shares data among the workers of the job, from where the job is: at its begin all of them, or
  * what is left after its checkpoint. All workers give the same; `epochs` may differ. A second call

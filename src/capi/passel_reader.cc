@@ -81,8 +81,8 @@ passel_status passel_reader_variable(passel_reader* reader, size_t index,
                                                    passel::capi::kVariableBytes));
     PASSEL_RETURN_IF_ERROR(of.CheckVariable(index));
     const passel::VariableInfo& v = of.variables()[static_cast<passel::VarId>(index)];
-    passel::capi::WriteOut(passel_variable{0, v.name.c_str(), v.shape.data(), v.shape.size()},
-                           variable);
+    passel::capi::WriteOut(
+        passel_variable{0, v.name.c_str(), v.shape.data(), v.shape.size(), v.group}, variable);
     return {};
   });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "optim/optimizer.h"
 #include "store/variable_table.h"
 
 namespace passel::capi {
@@ -71,8 +72,8 @@ Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, st
   }
   for (std::size_t i = 0; i < count; ++i) {
     const char* const at = reinterpret_cast<const char*>(variables) + i * stride;
-    passel_variable variable;
-    std::memcpy(&variable, at, sizeof variable);
+    passel_variable variable = {};
+    std::memcpy(&variable, at, std::min(stride, sizeof variable));
     if (variable.struct_size != stride) {
       return InvalidArgument(
           fmt::format("struct_size of variable {} is {}, and of variable 0 it is {}: set it to "
@@ -88,7 +89,34 @@ Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, st
     }
     if (variable.rank > 0 && variable.shape == nullptr) return Null("the shape of a variable");
     read.push_back({std::string(variable.name, ::strnlen(variable.name, kMaxNameBytes + 1)),
-                    {variable.shape, variable.shape + variable.rank}});
+                    {variable.shape, variable.shape + variable.rank},
+                    variable.group});
+  }
+  return read;
+}
+
+Result<std::vector<GroupRates>> ReadRates(const passel_rates* rates, std::size_t groups) {
+  std::vector<GroupRates> read;
+  if (groups == 0) return read;
+  if (rates == nullptr) return Null("the array of rates");
+  const std::size_t stride = rates->struct_size;
+  PASSEL_RETURN_IF_ERROR(CheckSize("passel_rates", stride, kRatesBytes));
+  if (groups > kMaxGroups) {
+    return InvalidArgument(fmt::format(
+        "a job has 1 to {} groups of variables, not {}: join some of them", kMaxGroups, groups));
+  }
+  for (std::size_t g = 0; g < groups; ++g) {
+    const char* const at = reinterpret_cast<const char*>(rates) + g * stride;
+    passel_rates given;
+    std::memcpy(&given, at, sizeof given);
+    if (given.struct_size != stride) {
+      return InvalidArgument(
+          fmt::format("struct_size of the rates of group {} is {}, and of group 0 it is {}: set it "
+                      "to sizeof(passel_rates) in all of the array",
+                      g, given.struct_size, stride));
+    }
+    PASSEL_RETURN_IF_ERROR(CheckTail("passel_rates", at, sizeof given));
+    read.push_back({given.learning_rate, given.weight_decay});
   }
   return read;
 }

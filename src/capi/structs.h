@@ -18,10 +18,10 @@ namespace passel::capi {
 // The sizes of the first version; later ones are larger.
 inline constexpr std::size_t kVariableBytes = 32, kOptionsBytes = 24, kDescriptionBytes = 32,
                              kOutcomeBytes = 32, kReadingBytes = 32, kSamplingBytes = 48,
-                             kBatchBytes = 32;
+                             kBatchBytes = 32, kRatesBytes = 24;
 static_assert(sizeof(void*) != 8 ||
-              (sizeof(passel_variable) == kVariableBytes &&
-               sizeof(passel_options) == kOptionsBytes &&
+              (offsetof(passel_variable, group) == kVariableBytes &&
+               sizeof(passel_rates) == kRatesBytes && sizeof(passel_options) == kOptionsBytes &&
                sizeof(passel_description) == kDescriptionBytes &&
                sizeof(passel_outcome) == kOutcomeBytes && sizeof(passel_reading) == kReadingBytes &&
                sizeof(passel_sampling) == kSamplingBytes && sizeof(passel_batch) == kBatchBytes));
@@ -37,6 +37,8 @@ Status CheckSize(const char* what, std::size_t size, std::size_t least);
 Result<std::vector<std::string>> ReadOptions(const passel_options* options);
 /// Errors: kInvalidArgument for what cannot be read; what it says is for others to check.
 Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, std::size_t count);
+/// The same.
+Result<std::vector<GroupRates>> ReadRates(const passel_rates* rates, std::size_t groups);
 /// The same.
 Result<Sampling> ReadSampling(const passel_sampling* sampling);
 

@@ -133,6 +133,15 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
   return checkpoints_->Save(OthersNow(), *store_, deadline);
 }
 
+Status Worker::SetRates(std::span<const GroupRates> rates) {
+  if (!initialized_) {
+    return FailedPrecondition(
+        "the variables have no values yet: call passel_initialize() before passel_set_rates()");
+  }
+  PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_set_rates()"));
+  return store_->SetRates(rates);
+}
+
 Status Worker::Sample(const Sampling& sampling) {
   if (!initialized_) {
     return FailedPrecondition(

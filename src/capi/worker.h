@@ -30,6 +30,7 @@ namespace passel::capi {
 struct Variable {
   std::string name;
   std::vector<std::int64_t> shape;
+  int group = 0;
 };
 
 class Worker {
@@ -53,6 +54,8 @@ class Worker {
   Result<std::span<float>> Gradient(std::size_t variable);
   Status Push(Deadline deadline);
   Result<PushOutcome> Wait(Deadline deadline);
+  /// Errors: those of ParameterStore::SetRates().
+  Status SetRates(std::span<const GroupRates> rates);
   /// From now on this worker takes its batches from the job's. Errors: those of Sampler::Create().
   Status Sample(const Sampling& sampling);
   Result<Sampler::Batch> NextBatch();

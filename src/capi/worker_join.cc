@@ -78,6 +78,7 @@ Result<VariableTable> Place(std::span<const Variable> variables, int shards,
     infos[i].name = infos[i].logical = variables[i].name;
     infos[i].shape = variables[i].shape;
     infos[i].shard = part.ps;
+    infos[i].group = variables[i].group;
   }
   return VariableTable::Build(std::move(infos), shards);
 }

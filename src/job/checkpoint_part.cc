@@ -108,7 +108,8 @@ class PartTensors {
 };
 
 SafetensorsMetadata MetadataOf(const PartOrder& order, const StorePlan& plan,
-                               const PartTensors& tensors, const MixedBlocks& blocks) {
+                               const JobProgress& progress, const PartTensors& tensors,
+                               const MixedBlocks& blocks) {
   SafetensorsMetadata metadata = order.metadata;
   metadata[kSaveKey] = order.save;
   metadata[kPartKey] = std::to_string(order.part);
@@ -116,6 +117,7 @@ SafetensorsMetadata MetadataOf(const PartOrder& order, const StorePlan& plan,
   metadata[kStepKey] = std::to_string(order.step);
   metadata[kMixedBlocksKey] = ToText(blocks);
   AddWords(tensors.optimizer(), &metadata);
+  if (order.part == 0) AddWords(progress.rates, &metadata);
   std::map<std::string_view, std::int64_t> rows;  // of variables in parts
   for (const VariableInfo& v : plan.variables.all()) {
     if (v.name != v.logical) rows[v.logical] += v.shape.empty() ? 1 : v.shape[0];
@@ -250,7 +252,8 @@ Result<PartWritten> WritePart(const PartOrder& order, const StorePlan& plan,
   PASSEL_ASSIGN_OR_RETURN(
       CheckedWriter writer,
       CheckedWriter::Create(PartPath(order.folder, order.step, order.part, order.parts),
-                            tensors.specs(), MetadataOf(order, plan, tensors, count), ops));
+                            tensors.specs(), MetadataOf(order, plan, progress, tensors, count),
+                            ops));
   PASSEL_RETURN_IF_ERROR(tensors.WriteNumbers(writer));
 
   Words late;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "optim/optimizer_table.h"
@@ -84,6 +85,49 @@ Status Validate(const OptimizerConfig& config, const ShowParameter& show) {
     return InvalidArgument(fmt::format("{} must be {}, got {}: use, for example, {}", shown.name,
                                        must_be, shown.value,
                                        parameter.field.Get(OptimizerConfig())));
+  }
+  return {};
+}
+
+OptimizerConfig WithRates(OptimizerConfig config, const GroupRates& rates) {
+  config.learning_rate = rates.learning_rate;
+  if (RowOf(config.kind).Uses(&OptimizerConfig::weight_decay)) {
+    config.weight_decay = rates.weight_decay;
+  }
+  return config;
+}
+
+GroupRates RatesOf(const OptimizerConfig& config) {
+  const bool decays = RowOf(config.kind).Uses(&OptimizerConfig::weight_decay);
+  return {config.learning_rate, decays ? config.weight_decay : 0};
+}
+
+Status Validate(const OptimizerConfig& config, int groups, std::span<const GroupRates> rates) {
+  if (std::cmp_not_equal(rates.size(), groups)) {
+    return InvalidArgument(
+        fmt::format("the variables have {} groups, and rates of {} are given: "
+                    "give those of all groups, in their order",
+                    groups, rates.size()));
+  }
+  const OptimizerRow& row = RowOf(config.kind);
+  const HyperRange rate = row.divides_by_rate ? HyperRange::kPositive : HyperRange::kNotNegative;
+  for (std::size_t g = 0; g < rates.size(); ++g) {
+    if (const std::string must_be = MustBe(rate, rates[g].learning_rate); !must_be.empty()) {
+      return InvalidArgument(
+          fmt::format("the learning rate of group {} must be {} for {}, got {}: set another", g,
+                      must_be, row.name, rates[g].learning_rate));
+    }
+    const double decay = rates[g].weight_decay;
+    if (!row.Uses(&OptimizerConfig::weight_decay) && decay != 0) {
+      return InvalidArgument(
+          fmt::format("the weight decay of group {} is {}, and {} has none: leave it at 0, or use "
+                      "adamw",
+                      g, decay, row.name));
+    }
+    if (const std::string must_be = MustBe(HyperRange::kNotNegative, decay); !must_be.empty()) {
+      return InvalidArgument(fmt::format(
+          "the weight decay of group {} must be {}, got {}: set another", g, must_be, decay));
+    }
   }
   return {};
 }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -33,6 +34,9 @@ enum class OptimizerKind : std::uint32_t {
 
 /// More slot variables than any optimizer keeps: centered RMSProp has three.
 inline constexpr int kMaxSlots = 3;
+
+/// Groups of variables that have rates of their own.
+inline constexpr int kMaxGroups = 16;
 
 /// One optimizer with every hyper-parameter of all of them; each kind reads its own and Validate()
 /// refuses a setting of another's that would be ignored. Which kinds read a field, and what it may
@@ -64,6 +68,19 @@ struct OptimizerConfig {
 static_assert(std::is_standard_layout_v<OptimizerConfig>);
 static_assert(std::is_trivially_copyable_v<OptimizerConfig>);
 
+/// The settings of OptimizerConfig that may change while a job trains, for each group.
+struct GroupRates {
+  double learning_rate = 0;
+  double weight_decay = 0;  ///< kAdamW; others have none: 0
+  friend bool operator==(const GroupRates&, const GroupRates&) = default;
+};
+
+/// `config` with these in their places. REQUIRES: Validate(config, groups, rates) is OK.
+OptimizerConfig WithRates(OptimizerConfig config, const GroupRates& rates);
+
+/// Those that `config` has.
+GroupRates RatesOf(const OptimizerConfig& config);
+
 /// How a message shows a hyper-parameter: by the name that the user knows, as the user wrote it.
 struct ShownParameter {
   std::string name;
@@ -76,6 +93,10 @@ using ShowParameter = std::function<ShownParameter(std::string_view field, doubl
 /// would do. The updates run in float32, so a value counts as what it is after rounding to float32.
 /// Without `show` the fields are shown as they are.
 Status Validate(const OptimizerConfig& config, const ShowParameter& show = nullptr);
+
+/// OK if these can be the rates of `groups` groups, in order; a learning rate of 0 can where
+/// nothing is divided by it. Errors: kInvalidArgument, naming group, value and limit.
+Status Validate(const OptimizerConfig& config, int groups, std::span<const GroupRates> rates);
 
 /// "sgd", "momentum", ...: the name in the optimizer's row.
 std::string_view OptimizerName(OptimizerKind kind);

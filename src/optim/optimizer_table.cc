@@ -146,6 +146,7 @@ constexpr OptimizerRow kOptimizers[] = {
         // Sum of squares, linear.
         .slots = {{.name = "Ftrl", .initial_is = &Config::initial_accumulator}, {.name = "Ftrl_1"}},
         .needs_whole_slots = true,
+        .divides_by_rate = true,
         .prepare = PrepareFtrl,
     },
     {

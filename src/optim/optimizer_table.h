@@ -102,7 +102,8 @@ struct OptimizerRow {
   ConfigField uses[7] = {};       ///< beside learning_rate
   SlotRow slots[kMaxSlots] = {};  ///< those with a name
   bool needs_whole_slots = false;
-  bool counts_steps = false;  ///< the update depends on how many there were before it
+  bool divides_by_rate = false;  ///< a learning rate of 0 is not possible
+  bool counts_steps = false;     ///< the update depends on how many there were before it
   /// Fills in what the rule takes; `rate` is the learning rate already.
   void (*prepare)(const OptimizerConfig& config, std::int64_t t, StepScalars* scalars) = nullptr;
   /// A name for the optimizer with one of its switches on.

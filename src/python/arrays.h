@@ -18,6 +18,7 @@ struct Variable {
   std::string name;
   std::vector<std::int64_t> shape;
   std::size_t elements = 1;
+  int group = 0;
 };
 
 enum class Access { kRead, kWrite };

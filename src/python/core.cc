@@ -29,11 +29,13 @@ void Raise(passel_status code, const std::string& sentence) {
 namespace {
 
 std::vector<Variable> Described(std::vector<std::string> names,
-                                std::vector<std::vector<std::int64_t>> shapes) {
+                                std::vector<std::vector<std::int64_t>> shapes,
+                                const std::vector<int>& groups) {
   std::vector<Variable> variables(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     variables[i].name = std::move(names[i]);
     variables[i].shape = std::move(shapes.at(i));
+    variables[i].group = groups.at(i);
     // What is no size at all passel_open() refuses.
     for (const std::int64_t dimension : variables[i].shape) {
       variables[i].elements *= static_cast<std::size_t>(std::max<std::int64_t>(dimension, 1));
@@ -49,10 +51,11 @@ NB_MODULE(_core, module) {
       .def(
           "__init__",
           [](Job* self, std::vector<std::string> settings, std::vector<std::string> names,
-             std::vector<std::vector<std::int64_t>> shapes) {
-            new (self) Job(std::move(settings), Described(std::move(names), std::move(shapes)));
+             std::vector<std::vector<std::int64_t>> shapes, const std::vector<int>& groups) {
+            new (self)
+                Job(std::move(settings), Described(std::move(names), std::move(shapes), groups));
           },
-          nb::arg("settings"), nb::arg("names"), nb::arg("shapes"))
+          nb::arg("settings"), nb::arg("names"), nb::arg("shapes"), nb::arg("groups"))
       .def("describe", &Job::Describe)
       .def("initialize", &Job::Initialize, nb::arg("values"), nb::arg("timeout"))
       .def("pull", &Job::Pull, nb::arg("how"))
@@ -61,6 +64,7 @@ NB_MODULE(_core, module) {
       .def("zero_gradients", &Job::ZeroGradients)
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
+      .def("set_rates", &Job::SetRates, nb::arg("rates"))
       .def("sample", &Job::Sample, nb::arg("examples"), nb::arg("batch_size"), nb::arg("epochs"),
            nb::arg("seed"), nb::arg("in_order"))
       .def("next_batch", &Job::NextBatch)

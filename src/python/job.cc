@@ -40,7 +40,8 @@ void Open(const std::shared_ptr<Opening>& opening) {
   for (const std::string& setting : opening->settings) settings.push_back(setting.c_str());
   std::vector<passel_variable> variables;
   for (const Variable& v : opening->variables) {
-    variables.push_back({sizeof(passel_variable), v.name.c_str(), v.shape.data(), v.shape.size()});
+    variables.push_back(
+        {sizeof(passel_variable), v.name.c_str(), v.shape.data(), v.shape.size(), v.group});
   }
   const passel_options options{sizeof options, settings.data(), settings.size()};
   passel_job* job = nullptr;
@@ -291,6 +292,16 @@ std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
     return status;
   });
   return {outcome.applied != 0, outcome.gradients, outcome.global_step, outcome.staleness};
+}
+
+void Job::SetRates(const std::vector<std::tuple<double, double>>& rates) {
+  const Turn turn(busy_);
+  CheckIn();
+  std::vector<passel_rates> given;
+  for (const auto& [learning_rate, weight_decay] : rates) {
+    given.push_back({sizeof(passel_rates), learning_rate, weight_decay});
+  }
+  WithoutGil([&] { return passel_set_rates(job_, given.data(), given.size()); });
 }
 
 void Job::Sample(std::int64_t examples, std::int64_t batch_size, std::int64_t epochs,

@@ -40,6 +40,8 @@ class Job {
   void Push(double timeout);
   /// applied, gradients, global_step, staleness
   std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
+  /// Of each group: learning rate, weight decay.
+  void SetRates(const std::vector<std::tuple<double, double>>& rates);
   void Sample(std::int64_t examples, std::int64_t batch_size, std::int64_t epochs,
               std::int64_t seed, bool in_order);
   /// The int64 of the numbers, none: there is no more; epoch.

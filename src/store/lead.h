@@ -35,6 +35,7 @@ struct RoundGrant {
   std::uint64_t round = 0;
   int count = 0;  ///< members, at least 1; 0: the round is complete, the members are not known
   WorkerMask members{};
+  std::uint32_t rates = 0;  ///< the set of RatesState that it takes; 0: none was set
   bool Counts(int worker) const {
     return members[static_cast<std::size_t>(worker) / 64] >> (worker % 64) & 1;
   }

@@ -55,13 +55,15 @@ bool LocalLead::TryDecide(std::uint64_t round) {
   if (arrived_weight == 0 || arrived_weight < needed) return false;
   const std::uint32_t ends = EndsWith(round);
   auto& proposal = memory_.tasks[worker_].proposal[round & 1];
+  auto& proposal_rates = memory_.tasks[worker_].proposed_rates[round & 1];
   for (int w = 0; w < kMaskWords; ++w) {
     // Release: who reads this over an older proposal sees that its round is not the last any more.
     proposal[w].store(members[static_cast<std::size_t>(w)], std::memory_order_release);
   }
+  proposal_rates.store(last.rates, std::memory_order_release);
   // Release: who sees the decision sees the proposal.
   if (memory_.state->decision.compare_exchange_strong(
-          seen, Decision{round, last.generation, worker_, ends}.Pack(),
+          seen, Decision{round, last.generation, worker_, ends, last.rates}.Pack(),
           std::memory_order_seq_cst)) {
     Failpoint("round.decided");
     Notify(memory_.state->event);
@@ -113,6 +115,7 @@ Result<RoundGrant> LocalLead::AwaitRound(std::uint64_t round, Deadline deadline)
   RoundGrant grant;
   grant.round = round;
   const TaskSlot& proposer = memory_.tasks[decision.worker];
+  grant.rates = proposer.proposed_rates[round & 1].load(std::memory_order_acquire);
   for (int w = 0; w < kMaskWords; ++w) {
     const auto word = static_cast<std::size_t>(w);
     grant.members[word] = proposer.proposal[round & 1][w].load(std::memory_order_acquire);

@@ -14,6 +14,7 @@
 #include "base/wait_check.h"
 #include "optim/update_kernels.h"
 #include "store/mode_change.h"
+#include "store/rates.h"
 
 namespace passel {
 namespace {
@@ -58,6 +59,7 @@ LocalShard::LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> l
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker_), epoch_)),
       order_(memory.num_blocks, worker_, memory.num_workers),
       todo_(memory.num_blocks),
+      scalars_(static_cast<std::size_t>(memory.num_groups)),
       gradients_(static_cast<std::size_t>(memory.num_workers)),
       span_gradients_(static_cast<std::size_t>(memory.num_workers)) {
   // Of a former life, which may have died there.
@@ -140,7 +142,7 @@ Status LocalShard::PrepareChange(std::uint64_t step) {
     // What a fenced worker decides now, fails.
     Decision next = Decision::Unpack(NextGeneration<Decision>(word));
     if (next.round < step) {
-      next = {step, next.generation, 0, 0};
+      next = {step, next.generation, 0, 0, next.rates};
     } else if (next.round == step && next.ends != Decision::EndOf(mode_number_)) {
       next.ends = 0;  // of a mode long ago
     }
@@ -166,18 +168,33 @@ void LocalShard::CopyAll(float* out) {
   });
 }
 
+// In parts, where groups of variables meet in it.
 void LocalShard::ApplySpan(const Update& update, Span span, std::size_t next) {
+  if (memory_.groups == nullptr) return ApplyPart(update, update.scalars[0], span, next);
+  auto group = std::ranges::upper_bound(*memory_.groups, span.begin, {}, &GroupSpan::end);
+  for (const std::size_t end = span.begin + span.size;; ++group) {
+    const std::size_t part_end = std::min(group->end, end);
+    const bool last = part_end == end;
+    ApplyPart(update, update.scalars[group->group], {span.begin, part_end - span.begin},
+              last ? next : 0);
+    if (last) return;
+    span.begin = part_end;
+  }
+}
+
+void LocalShard::ApplyPart(const Update& update, const StepScalars& scalars, Span span,
+                           std::size_t next) {
   float* slots[kMaxSlots];
   for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + span.begin;
   float* const values = memory_.values + span.begin;
   if (update.weight == 1) {
-    passel::Apply(update.scalars, values, slots, update.gradients[0] + span.begin, span.size);
+    passel::Apply(scalars, values, slots, update.gradients[0] + span.begin, span.size);
     return;
   }
   for (int k = 0; k < update.count; ++k) {
     span_gradients_[static_cast<std::size_t>(k)] = update.gradients[k] + span.begin;
   }
-  ApplyMean(update.scalars, values, slots, span_gradients_.data(), update.count,
+  ApplyMean(scalars, values, slots, span_gradients_.data(), update.count,
             static_cast<float>(update.weight), span.size, next);
 }
 
@@ -188,8 +205,10 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   if (!Alive()) return CheckAlive();
   const std::int64_t step = BeginPush();
   const nvtx::Range range(nvtx::Event::kApply, step);
-  const StepScalars scalars = Prepare(rules_.optimizer, step);
-  const Status result = external_ != nullptr ? ApplyElsewhere(slot, scalars, deadline)
+  // Acquire, paired with the release of UseRates(): the set is whole.
+  const StepScalars* const scalars =
+      PrepareGroups(memory_.state->rates.now.load(std::memory_order_acquire), step);
+  const Status result = external_ != nullptr ? ApplyElsewhere(slot, scalars[0], deadline)
                                              : ApplyHere(slot, scalars, deadline);
   Failpoint("push.before_version");
   if (result.ok()) return EndPush(version_before);
@@ -220,7 +239,38 @@ void LocalShard::GiveUpUpdate() {
   Increment(counters().pushes_ended);
 }
 
-Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline deadline) {
+// The scalars of update `t`, of each group; `set` is of RatesState.
+const StepScalars* LocalShard::PrepareGroups(std::uint32_t set, std::int64_t t) {
+  if (set == 0) {
+    std::ranges::fill(scalars_, Prepare(rules_.optimizer, t));
+    return scalars_.data();
+  }
+  for (std::size_t g = 0; g < scalars_.size(); ++g) {
+    const GroupRates rates = ReadRates(memory_, set, static_cast<int>(g));
+    scalars_[g] = Prepare(WithRates(rules_.optimizer, rates), t);
+  }
+  return scalars_.data();
+}
+
+Result<std::uint32_t> LocalShard::SetRates(const RatesStep& step) {
+  if (!Alive()) return CheckAlive();
+  if (worker_ != 0) return OnlyTheChiefSetsRates();
+  if (external_ != nullptr) {
+    return FailedPrecondition(
+        "parameters in GPU memory (--arena device) keep the learning rate that the job began with: "
+        "use --arena host to change it");
+  }
+  const std::uint32_t set = step.set != 0 ? step.set : NextRates(memory_);
+  if (step.write) {
+    PASSEL_RETURN_IF_ERROR(Validate(rules_.optimizer, memory_.num_groups, step.rates));
+    WriteRates(memory_, set, step.rates);
+  }
+  Failpoint("rates.written");
+  if (step.use) UseRates(memory_, set);
+  return set;
+}
+
+Status LocalShard::ApplyHere(int slot, const StepScalars* scalars, Deadline deadline) {
   WorkerCounters& count = counters();
   const bool binding = rules_.binding();
   const bool whole_slots = !binding && NeedsWholeSlots(rules_.optimizer.kind);

@@ -52,6 +52,7 @@ class LocalShard : public Shard, private ExternalUpdates {
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   std::vector<Member> HoldersIn(std::uint64_t round) const override;
+  Result<std::uint32_t> SetRates(const RatesStep& step) override;
   ExternalUpdates* external_updates() override { return this; }
 
  private:
@@ -61,8 +62,8 @@ class LocalShard : public Shard, private ExternalUpdates {
   Status EndUpdate(Version* version_before) override;
   void GiveUpUpdate() override;
 
-  struct Update {  // what one sweep over the blocks applies
-    StepScalars scalars;
+  struct Update {                   // what one sweep over the blocks applies
+    const StepScalars* scalars;     // [groups]
     const float* const* gradients;  // [count], each the whole shard
     int count;
     int weight;  // > 1: divides their sum, taken in this order
@@ -78,12 +79,14 @@ class LocalShard : public Shard, private ExternalUpdates {
   std::int64_t BeginPush();
   Status EndPush(Version* version_before);
   Status CheckCurrent() const;
-  Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
+  const StepScalars* PrepareGroups(std::uint32_t set, std::int64_t t);
+  Status ApplyHere(int slot, const StepScalars* scalars, Deadline deadline);
   void ApplyWithoutClaim(const Update& update, std::size_t block);
   Status AwaitHolder(ClaimPatience& patience, const BlockState& blocker, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
   /// At most a block. `next` floats behind it are our next span, and fetched meanwhile.
   void ApplySpan(const Update& update, Span span, std::size_t next);
+  void ApplyPart(const Update& update, const StepScalars& scalars, Span span, std::size_t next);
   Span PieceSpan(std::size_t piece) const;
   void SavePiece(std::size_t piece);
   void PutBackPiece(std::size_t piece, int worker);
@@ -113,6 +116,7 @@ class LocalShard : public Shard, private ExternalUpdates {
   Random random_;                      // start block of a sweep elsewhere: not part of the results
   SweepOrder order_;                   // of our passes over the values: not part of the results
   std::vector<std::uint32_t> todo_;    // [num_blocks]
+  std::vector<StepScalars> scalars_;   // [groups]: of one update
   std::vector<const float*> gradients_;       // [num_workers]: of one round, in task order
   std::vector<const float*> span_gradients_;  // [num_workers]: the same at one span
 };

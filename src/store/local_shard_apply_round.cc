@@ -224,7 +224,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     gradients_[static_cast<std::size_t>(count++)] = memory_.Gradient(k, 0);
     weight += rules_.Quota(k);
   }
-  const Update update{Prepare(rules_.optimizer, static_cast<std::int64_t>(grant.round)),
+  const Update update{PrepareGroups(grant.rates, static_cast<std::int64_t>(grant.round)),
                       gradients_.data(), count, weight};
   const std::size_t blocks = memory_.num_blocks;
   // Always the same part of the blocks first: its slot variables stay in this core's cache.

@@ -126,6 +126,7 @@ struct JobProgress {
   std::vector<Worker> workers;
   std::vector<Shard> shards;
   Batches batches;
+  std::vector<GroupRates> rates;  ///< in force, of each group; empty: none were set
 };
 
 class ExternalSweep;  // store/external_sweep.h
@@ -152,9 +153,10 @@ class ParameterStore {
   /// In its place: goes on where a job of the same variables and optimizer was. `fill` gets each
   /// variable (0) and its slot variables (1 + k) in turn. Global step, versions and the step of
   /// the optimizer are those of `progress`; so are cursors and local steps, of as many workers as
-  /// both jobs have; ssp: all begin at the highest clock there was; rounds go on after the global
-  /// step. Where the schedule has another mode by that step, the job is in that one from the start.
-  /// Errors: kFailedPrecondition as above; kInvalidArgument when `progress` has other shards.
+  /// both jobs have; rates, if any were set, are in force again; ssp: all begin at the highest
+  /// clock there was; rounds go on after the global step. Where the schedule has another mode by
+  /// that step, the job is in that one from the start. Errors: kFailedPrecondition as above;
+  /// kInvalidArgument when `progress` has other shards.
   virtual Status Restore(const JobProgress& progress,
                          const std::function<void(VarId, int k, std::span<float>)>& fill) = 0;
   virtual bool initialized() const = 0;
@@ -223,6 +225,13 @@ class ParameterStore {
   /// `count` is called with each step that a push of this worker is, on its thread, before anybody
   /// who meets can see that; of gradients that go into one sum, with the last one.
   virtual void OnStep(std::function<void()> count) = 0;
+
+  /// For the chief, between two steps: from now on group g of the variables has rates[g], in every
+  /// update that begins, and in every round that is decided, after this has returned; a round has
+  /// one set of rates for all of its values. They outlive this worker and the ps, and are in
+  /// checkpoints. Errors: kFailedPrecondition on another worker, and for parameters in GPU memory;
+  /// kInvalidArgument, and nothing is changed; those of the transport, after which either may hold.
+  virtual Status SetRates(std::span<const GroupRates> rates) = 0;
 
   /// For a worker that pushes nothing for long: others take one that holds them up and is silent
   /// beyond the stall limit for stopped.

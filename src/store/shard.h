@@ -42,6 +42,15 @@ struct PulledShard {
   std::uint64_t round = std::numeric_limits<std::uint64_t>::max();
 };
 
+/// Rates are written into a set of RatesState that no update takes, on all shards, before any takes
+/// it: so a round finds them on all, or on none.
+struct RatesStep {
+  std::uint32_t set = 0;  ///< 1 to RatesState::kSets; 0, on the lead's shard: a free one
+  bool write = false;     ///< writes `rates` there
+  bool use = false;       ///< then: updates that begin, and rounds that are decided, take that set
+  std::vector<GroupRates> rates;
+};
+
 class Shard {
  public:
   virtual ~Shard() = default;
@@ -85,6 +94,10 @@ class Shard {
   virtual Status ApplyRound(const RoundGrant& grant, Deadline deadline) = 0;
   /// Members that hold blocks which `round` has not been applied to.
   virtual std::vector<Member> HoldersIn(std::uint64_t round) const = 0;
+
+  /// For the chief: what ParameterStore::SetRates() does on one shard. Returns the set that it was
+  /// about. May be repeated. Errors: kFailedPrecondition; kInvalidArgument; kAborted.
+  virtual Result<std::uint32_t> SetRates(const RatesStep& step) = 0;
 
   /// For updates that are made elsewhere than in this shard's memory. Null: this carrier has none.
   virtual ExternalUpdates* external_updates() { return nullptr; }

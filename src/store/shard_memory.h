@@ -10,6 +10,7 @@
 //   TaskSlot      `state`: everyone, by compare-and-swap; `counted_round`: everyone, only raised;
 //                 `held`: its worker, and others once its life has ended; the rest: its worker
 //                 alone
+//   RatesState    the chief alone
 //   BatchState    everyone, by compare-and-swap (store/shared_batches.h)
 //   BlockState    whoever holds the claim; `claim` itself by compare-and-swap, `overlaps` whoever
 //                 goes ahead without it
@@ -20,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "base/event_word.h"
 #include "base/histogram.h"
@@ -28,6 +30,7 @@
 #include "store/batch_state.h"
 #include "store/mode.h"
 #include "store/validation_words.h"
+#include "store/variable_table.h"
 
 namespace passel {
 
@@ -203,8 +206,10 @@ struct TaskSlot {
   std::atomic<std::uint64_t> change_arrival;
   // The block that it updates at this moment without its claim, plus one (hogwild, ssp); 0: none.
   std::atomic<std::uint64_t> overlapping;
-  // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
+  // Members of the round this task proposes, and its set of rates (RatesState, 0: none); [round &
+  // 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
+  std::atomic<std::uint32_t> proposed_rates[2];
 
   // Read by all others at every step of theirs in ssp: on a line pair of its own.
   alignas(128) std::atomic<std::uint64_t> clock;  // Arrival, at a step
@@ -240,17 +245,20 @@ struct Claim {
 /// The last decision about a round. `generation` changes whenever a worker joins, so that a
 /// decision prepared on the membership before that cannot be published.
 struct Decision {
-  std::uint64_t round = 0;  // 40 bits
-  std::uint32_t generation = 0;
-  int worker = 0;          // 8 bits
+  std::uint64_t round = 0;       // 40 bits
+  std::uint32_t generation = 0;  // 10 bits
+  int worker = 0;                // 8 bits
   std::uint32_t ends = 0;  // 4 bits: EndOf() the mode whose last round this is; 0: not the last one
+  std::uint32_t rates = 0;  // 2 bits: the set of RatesState that the next round is decided with
   std::uint64_t Pack() const {
-    return round << 24 | static_cast<std::uint64_t>(generation & 0xfff) << 12 |
+    return round << 24 | static_cast<std::uint64_t>(generation & 0x3ff) << 14 |
+           static_cast<std::uint64_t>(rates & 3) << 12 |
            static_cast<std::uint64_t>(ends & 0xf) << 8 | static_cast<std::uint64_t>(worker & 0xff);
   }
   static Decision Unpack(std::uint64_t word) {
-    return {word >> 24, static_cast<std::uint32_t>(word >> 12 & 0xfff),
-            static_cast<int>(word & 0xff), static_cast<std::uint32_t>(word >> 8 & 0xf)};
+    return {word >> 24, static_cast<std::uint32_t>(word >> 14 & 0x3ff),
+            static_cast<int>(word & 0xff), static_cast<std::uint32_t>(word >> 8 & 0xf),
+            static_cast<std::uint32_t>(word >> 12 & 3)};
   }
   bool SameRoundAs(Decision other) const { return round == other.round && worker == other.worker; }
   /// The end of the mode with this number, 1 to 15: tells it from the few before and after it.
@@ -367,6 +375,19 @@ struct DeviceState {
   std::atomic<std::int64_t> shadow_wanted;
 };
 
+/// The rates that the chief has set, for each group (store/rates.h). The chief alone writes, into a
+/// set that no update takes.
+struct RatesState {
+  static constexpr std::uint32_t kSets = 3;  // in force, of the round that is applied, the next
+  struct Words {
+    std::atomic<double> learning_rate, weight_decay;
+  };
+  // In force in the modes without rounds, 1 to kSets; 0: none was set, and OptimizerConfig says
+  // them. Rounds: Decision::rates of the lead.
+  alignas(128) std::atomic<std::uint32_t> now;
+  Words sets[kSets][kMaxGroups];  // [number - 1]
+};
+
 /// The state of one shard as a whole. In a job of several shards the words marked (lead) count in
 /// shard 0 only.
 struct ShardState {
@@ -392,6 +413,7 @@ struct ShardState {
   EventWord event;  // any change of the words above that somebody may wait for
   ModeState mode;
   DeviceState device;
+  RatesState rates;
   BatchState batches;
   alignas(128) ValidationWords evaluated;  // (lead) of all evaluators; ps/0 writes it
 };
@@ -426,9 +448,11 @@ struct ShardMemory {
   std::size_t block_floats = 0;
   std::size_t num_blocks = 0;
   int num_workers = 0;
-  int spare_workers = 0;   // of them, the last ones: kSpare at first
-  int gradient_slots = 0;  // per worker
-  int num_slots = 0;       // slot variables of the optimizer
+  int spare_workers = 0;                     // of them, the last ones: kSpare at first
+  int gradient_slots = 0;                    // per worker
+  int num_slots = 0;                         // slot variables of the optimizer
+  int num_groups = 1;                        // of all shards
+  std::shared_ptr<const GroupSpans> groups;  // of these floats; null: there is one group
 
   std::size_t BlockBegin(std::size_t block) const { return block * block_floats; }
   std::size_t BlockSize(std::size_t block) const {

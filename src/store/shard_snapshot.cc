@@ -11,6 +11,7 @@
 #include "base/deadline.h"
 #include "optim/update_kernels.h"
 #include "store/mode_change.h"
+#include "store/rates.h"
 #include "store/shared_batches.h"
 
 namespace passel {
@@ -95,6 +96,7 @@ JobProgress ProgressOf(std::span<const ShardMemory> shards) {
   const ShardMemory& lead = shards[0];
   progress.global_step = lead.state->global_step.load(std::memory_order_acquire);
   progress.batches = BatchesOf(lead);
+  progress.rates = RatesNow(lead);
   for (int k = 0; k < lead.num_workers; ++k) {
     const TaskSlot& task = lead.tasks[k];
     progress.workers.push_back({Arrival::Unpack(task.clock.load(std::memory_order_relaxed)).at,

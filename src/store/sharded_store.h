@@ -55,6 +55,7 @@ class ShardedStore final : public ParameterStore {
   Status BeginUpdate(float* rate) override;
   Result<Ticket> EndUpdate(std::uint32_t stamp) override;
   void GiveUpUpdate() override;
+  Status SetRates(std::span<const GroupRates> rates) override;
   void SayAlive() override { lead_->SayAlive(); }
   void SweepElsewhere(std::span<ExternalSweep* const> sweeps) override;
   std::int64_t global_step() const override { return lead_->global_step(); }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "optim/update_kernels.h"
+#include "store/rates.h"
 #include "store/sharded_store.h"
 
 namespace passel {
@@ -38,6 +39,9 @@ Status ShardedStore::Restore(const JobProgress& progress,
         fmt::format("the values are spread over {} ps, and were over {}: start it with {} ps",
                     shards_.size(), progress.shards.size(), progress.shards.size()));
   }
+  if (!progress.rates.empty()) {
+    PASSEL_RETURN_IF_ERROR(passel::Validate(rules_.optimizer, table_.groups(), progress.rates));
+  }
   // Between the variables, too: there a sum of squares must not be zero.
   for (int s = 0; s < table_.shards(); ++s) {
     for (int k = 0; k < NumSlots(rules_.optimizer); ++k) {
@@ -54,10 +58,31 @@ Status ShardedStore::Restore(const JobProgress& progress,
   }
   PASSEL_RETURN_IF_ERROR(lead_->Restore(progress));
   PASSEL_RETURN_IF_ERROR(EnterCurrentMode());
+  if (!progress.rates.empty()) PASSEL_RETURN_IF_ERROR(SetRates(progress.rates));
   ShardStart start;
   start.round = static_cast<std::uint64_t>(progress.global_step);
   start.with_slots = true;
   return OpenShards(start, progress.shards);
+}
+
+Status ShardedStore::SetRates(std::span<const GroupRates> rates) {
+  if (worker_ != 0) return OnlyTheChiefSetsRates();
+  PASSEL_RETURN_IF_ERROR(passel::Validate(rules_.optimizer, table_.groups(), rates));
+  RatesStep all{0, /*write=*/true, /*use=*/true, {rates.begin(), rates.end()}};
+  if (shards_.size() == 1) return shards_[0]->SetRates(all).status();
+  PASSEL_ASSIGN_OR_RETURN(all.set, shards_[0]->SetRates({}));
+  RatesStep write = all, use = all;
+  write.use = use.write = false;
+  use.rates.clear();
+  for (std::size_t s = 1; s < shards_.size(); ++s) {
+    PASSEL_RETURN_IF_ERROR(shards_[s]->SetRates(write).status());
+  }
+  // Rounds take it from here on.
+  PASSEL_RETURN_IF_ERROR(shards_[0]->SetRates(all).status());
+  for (std::size_t s = 1; s < shards_.size(); ++s) {
+    PASSEL_RETURN_IF_ERROR(shards_[s]->SetRates(use).status());
+  }
+  return {};
 }
 
 Status ShardedStore::CheckNotInitialized() const {

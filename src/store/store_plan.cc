@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
 #include <string_view>
 
 #include "base/hash.h"
@@ -32,6 +33,7 @@ void JsonMembers(auto& members, JsonPart<VariableInfo> auto& variable) {
   members("shape", variable.shape);
   members("first_row", variable.first_row);
   members("shard", variable.shard);
+  members.IfAny("group", variable.group);
 }
 void JsonMembers(auto& members, JsonPart<StorePlan> auto& plan) {
   members.Named("mode", plan.mode, &ModeSetting::ToString, ParseModeSetting);
@@ -84,6 +86,12 @@ Status StorePlan::Validate() const {
   if (block_floats < 16 || block_floats % 16 != 0 || block_floats > (1u << 24)) {
     return InvalidArgument(fmt::format("blocks have a multiple of 16 floats up to {}, not {}",
                                        1u << 24, block_floats));
+  }
+  if (on_device && variables.groups() > 1) {
+    return InvalidArgument(
+        fmt::format("the variables have {} groups, and parameters in GPU memory (--arena device) "
+                    "have one: use one group, or --arena host",
+                    variables.groups()));
   }
   if (variables.size() == 0) return InvalidArgument("a store needs at least one variable");
   for (int shard = 0; shard < variables.shards(); ++shard) {
@@ -138,6 +146,10 @@ ShardMemory StorePlan::ShapeOf(int shard) const {
   memory.spare_workers = spare_workers;
   memory.gradient_slots = gradient_slots;
   memory.num_slots = NumSlots(optimizer);
+  memory.num_groups = variables.groups();
+  if (memory.num_groups > 1) {
+    memory.groups = std::make_shared<const GroupSpans>(variables.GroupsOf(shard));
+  }
   return memory;
 }
 
@@ -173,6 +185,10 @@ std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
     if (here.shape != there.shape) {
       return fmt::format("variable \"{}\" has the shape [{}] here and [{}] there", here.name,
                          fmt::join(here.shape, ", "), fmt::join(there.shape, ", "));
+    }
+    if (here.group != there.group) {
+      return fmt::format("variable \"{}\" is in group {} here and in {} there", here.name,
+                         here.group, there.group);
     }
   }
   const auto there = JsonOf(theirs).Leaves();

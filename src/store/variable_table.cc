@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <set>
+
+#include "optim/optimizer.h"
 
 namespace passel {
 
@@ -44,6 +47,12 @@ Result<VariableTable> VariableTable::Build(std::vector<VariableInfo> variables, 
       return InvalidArgument(fmt::format("variable \"{}\" has rank {}, the most is {}", v.name,
                                          v.shape.size(), kMaxRank));
     }
+    if (v.group < 0 || v.group >= kMaxGroups) {
+      return InvalidArgument(fmt::format(
+          "variable \"{}\" is in group {}, and the groups are 0 to {}: join some groups", v.name,
+          v.group, kMaxGroups - 1));
+    }
+    table.groups_ = std::max(table.groups_, 1 + v.group);
     // Half of the address space in bytes: no later sum of a few of these can wrap.
     std::uint64_t elements = 1;
     for (const std::int64_t d : v.shape) {
@@ -64,6 +73,18 @@ Result<VariableTable> VariableTable::Build(std::vector<VariableInfo> variables, 
   }
   table.variables_ = std::move(variables);
   return table;
+}
+
+GroupSpans VariableTable::GroupsOf(int shard) const {
+  GroupSpans spans;
+  if (groups_ == 1) return spans;
+  for (const VariableInfo& v : variables_) {  // by their offsets
+    if (v.shard != shard || v.elements == 0) continue;
+    if (spans.empty() || spans.back().group != v.group) spans.push_back({0, v.group});
+    spans.back().end =
+        v.offset + (v.elements + kVariableAlignment - 1) / kVariableAlignment * kVariableAlignment;
+  }
+  return spans;
 }
 
 std::size_t VariableTable::TotalElements() const {

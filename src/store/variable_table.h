@@ -27,6 +27,7 @@ struct VariableInfo {
   int shard = 0;                    ///< the ps task that owns it
   std::size_t offset = 0;           ///< first element within the shard's values; multiple of 16
   std::size_t elements = 0;         ///< product of `shape`
+  int group = 0;                    ///< of those with the same rates: 0 to kMaxGroups - 1
   bool operator==(const VariableInfo&) const = default;
 };
 
@@ -39,13 +40,20 @@ inline constexpr std::size_t kMaxVariables = 4096;
 inline constexpr std::size_t kMaxNameBytes = 127;
 inline constexpr std::size_t kMaxRank = 8;
 
+/// Floats of one shard, behind those before it, that have the rates of one group.
+struct GroupSpan {
+  std::size_t end = 0;  ///< a multiple of kVariableAlignment
+  int group = 0;
+};
+using GroupSpans = std::vector<GroupSpan>;
+
 class VariableTable {
  public:
   VariableTable() = default;
 
   /// Computes `offset` and `elements` of every entry from `shape` and `shard`.
   /// Errors: kInvalidArgument for a duplicate or overlong name, a shape that overflows, a shard
-  /// outside [0, shards), more than kMaxVariables entries.
+  /// outside [0, shards) or a group outside [0, kMaxGroups), more than kMaxVariables entries.
   static Result<VariableTable> Build(std::vector<VariableInfo> variables, int shards);
 
   std::span<const VariableInfo> all() const { return variables_; }
@@ -56,6 +64,10 @@ class VariableTable {
   std::size_t ShardFloats(int shard) const {
     return shard_floats_[static_cast<std::size_t>(shard)];
   }
+  /// Groups that there are rates for: one more than the highest that a variable is in.
+  int groups() const { return groups_; }
+  /// All floats of one shard, the padding behind a variable as that. Empty: there is one group.
+  GroupSpans GroupsOf(int shard) const;
   /// Trainable elements over all shards, padding excluded.
   std::size_t TotalElements() const;
   bool operator==(const VariableTable&) const = default;
@@ -64,6 +76,7 @@ class VariableTable {
   std::vector<VariableInfo> variables_;
   std::vector<std::size_t> shard_floats_;
   int shards_ = 0;
+  int groups_ = 1;
 };
 
 }  // namespace passel

@@ -138,6 +138,9 @@ Status CheckpointSet::ReadProgress() {
     worker.local_steps = static_cast<std::uint64_t>(local_steps[k]);
   }
   PASSEL_RETURN_IF_ERROR(ReadBatches());
+  Result<std::vector<GroupRates>> rates = RatesFromWords(metadata());
+  if (!rates.ok()) return Broken(rates.status().message());
+  saved_.rates = std::move(*rates);
   for (std::size_t s = 0; s < files_.size(); ++s) {
     PASSEL_ASSIGN_OR_RETURN(const auto version, Numbers(s, fmt::format("ps/{}/version", s), {}));
     PASSEL_ASSIGN_OR_RETURN(const auto optimizer,
@@ -275,13 +278,20 @@ Status CheckpointSet::Check(const VariableTable& variables, const OptimizerWords
         fmt::join(differences.begin(), differences.begin() + static_cast<int>(shown), ", "),
         shown < differences.size() ? fmt::format(" and {} more", differences.size() - shown) : ""));
   }
-  if (optimizer == optimizer_) return {};
+  if (optimizer == optimizer_) return CheckRates(variables);
   const auto text = [](const OptimizerWords& words) {
     return words.slots.empty() ? words.name
                                : fmt::format("{} ({})", words.name, fmt::join(words.slots, ", "));
   };
   return InvalidArgument(fmt::format("{} has the slot variables of {}, the job needs those of {}",
                                      name_, text(optimizer_), text(optimizer)));
+}
+
+Status CheckpointSet::CheckRates(const VariableTable& variables) const {
+  const std::size_t groups = saved_.rates.size();
+  if (groups == 0 || std::cmp_equal(groups, variables.groups())) return {};
+  return InvalidArgument(fmt::format("{} has the rates of {} groups of variables, the job has {}",
+                                     name_, groups, variables.groups()));
 }
 
 const std::vector<std::int64_t>* CheckpointSet::ShapeOf(std::string_view variable) const {

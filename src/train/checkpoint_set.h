@@ -87,6 +87,7 @@ class CheckpointSet {
   Status ReadProgress();
   Status ReadBatches();
   Status FindVariables();
+  Status CheckRates(const VariableTable& variables) const;
   Status AddPiece(std::size_t file, const std::string& tensor, Variable* variable) const;
   Result<std::vector<std::int64_t>> Numbers(std::size_t file, const std::string& tensor,
                                             const std::vector<std::int64_t>& shape) const;

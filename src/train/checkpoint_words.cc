@@ -11,9 +11,16 @@
 #include "train/model_words.h"
 
 namespace passel {
+
+void JsonMembers(auto& members, JsonPart<GroupRates> auto& rates) {
+  members("learning_rate", rates.learning_rate);
+  members("weight_decay", rates.weight_decay);
+}
+
 namespace {
 
 constexpr const char* kSlotsKey = "slots";
+constexpr const char* kRatesKey = "rates";
 constexpr const char* kSettingsKey = "settings";
 constexpr const char* kDataKey = "data";
 constexpr const char* kClusterKey = "cluster";
@@ -28,6 +35,14 @@ void JsonMembers(auto& members, JsonPart<ClusterSize> auto& cluster) {
   members("ps", cluster.ps, 1 << 20);
   members("workers", cluster.workers, 1 << 20);
   members.IfAny("places", cluster.places, 1 << 20);
+}
+
+struct RatesWord {
+  std::vector<GroupRates> groups;
+};
+
+void JsonMembers(auto& members, JsonPart<RatesWord> auto& rates) {
+  members("groups", rates.groups, kMaxGroups);
 }
 
 Status NotUnderstood(const char* key, std::string_view text) {
@@ -126,6 +141,21 @@ Result<OptimizerWords> OptimizerFromWords(const Words& words) {
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return optimizer;
+}
+
+void AddWords(std::span<const GroupRates> rates, Words* words) {
+  if (rates.empty()) return;
+  (*words)[kRatesKey] = JsonOf(RatesWord{{rates.begin(), rates.end()}}).Write();
+}
+
+Result<std::vector<GroupRates>> RatesFromWords(const Words& words) {
+  if (!words.contains(kRatesKey)) return std::vector<GroupRates>();
+  PASSEL_ASSIGN_OR_RETURN(const Json json, ObjectOf(words, kRatesKey));
+  RatesWord rates;
+  if (!ReadJson(kRatesKey, json, &rates).ok() || rates.groups.empty()) {
+    return NotUnderstood(kRatesKey, words.at(kRatesKey));
+  }
+  return std::move(rates.groups);
 }
 
 std::string SlotTensor(std::string_view variable, std::string_view slot) {

@@ -6,6 +6,9 @@
 //   optimizer     "adam", and slots "Adam,Adam_1": beside the values of a variable "w" there are
 //                 "w/Adam" and "w/Adam_1", in the order in which the update takes them
 //   settings      {"learning_rate":"0.01",...}, the settings of the job by their names, as texts
+//   rates         {"groups":[{"learning_rate":0.001,"weight_decay":0.01}]}, of part 0 alone: what
+//   was
+//                 in force of each group of variables, where any were set while it trained
 //   data          an object: what the job was trained on
 //   cluster       {"ps":3,"workers":4}, and "places":8 where the job had more of them than workers
 //   exact         "true": all parts hold the values of the one step; "false": each float is of
@@ -26,6 +29,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +37,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "nn/model_config.h"
+#include "store/parameter_store.h"
 
 namespace passel {
 
@@ -80,6 +85,10 @@ struct OptimizerWords {
 void AddWords(const OptimizerWords& optimizer, Words* words);
 /// Errors: kDataLoss.
 Result<OptimizerWords> OptimizerFromWords(const Words& words);
+/// Adds nothing if there are none.
+void AddWords(std::span<const GroupRates> rates, Words* words);
+/// Empty, if they say nothing of them. Errors: kDataLoss.
+Result<std::vector<GroupRates>> RatesFromWords(const Words& words);
 /// The tensor of slot variable `slot`.
 std::string SlotTensor(std::string_view variable, std::string_view slot);
 

@@ -14,6 +14,7 @@ int main(void) {
   FIELD(passel_variable, name);
   FIELD(passel_variable, shape);
   FIELD(passel_variable, rank);
+  FIELD(passel_variable, group);
   SIZE(passel_options);
   FIELD(passel_options, struct_size);
   FIELD(passel_options, settings);
@@ -48,6 +49,10 @@ int main(void) {
   FIELD(passel_batch, examples);
   FIELD(passel_batch, count);
   FIELD(passel_batch, epoch);
+  SIZE(passel_rates);
+  FIELD(passel_rates, struct_size);
+  FIELD(passel_rates, learning_rate);
+  FIELD(passel_rates, weight_decay);
   NUMBER(PASSEL_ABI_VERSION);
   NUMBER(PASSEL_OK);
   NUMBER(PASSEL_INVALID_ARGUMENT);

@@ -43,6 +43,12 @@ class ReferenceModel {
       variables_[id].Step(t, sums, weight);
     }
   }
+  /// Of each group of the table's variables, from the next update on.
+  void SetRates(const VariableTable& table, const std::vector<GroupRates>& rates) {
+    for (VarId id = 0; id < table.size(); ++id) {
+      variables_[id].SetRates(rates[static_cast<std::size_t>(table[id].group)]);
+    }
+  }
   /// Update `t` with the gradients of step `step` of these workers, in this order.
   void Step(std::int64_t t, std::uint64_t step, const std::vector<int>& workers) {
     for (std::size_t id = 0; id < variables_.size(); ++id) {

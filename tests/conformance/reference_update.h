@@ -27,6 +27,12 @@ class ReferenceVariable {
     }
   }
 
+  /// From the next update on.
+  void SetRates(const GroupRates& rates) {
+    optimizer_.learning_rate = rates.learning_rate;
+    if (optimizer_.kind == OptimizerKind::kAdamW) optimizer_.weight_decay = rates.weight_decay;
+  }
+
   /// Update number `t`, 1 for the first, with the mean of the gradients, summed in this order.
   /// Each may be a sum itself: `weight` is how many there are in all; 0: as many as vectors.
   void Step(std::int64_t t, const std::vector<std::vector<float>>& gradients, int weight = 0) {

@@ -33,7 +33,8 @@ Request FullRequest(Kind kind) {
                    .chief_name = "chief/0"};
   request.number = 12;
   request.slot = 2;
-  request.grant = {12, 2, {0b101, 0, 0, 0}};
+  request.grant = {12, 2, {0b101, 0, 0, 0}, 3};
+  request.rates = {2, true, true, {{0.1, 0.01}, {0.0, -1e300}}};
   request.mode = ModeWord{3, 4, 1, {Mode::kSsp, 8}}.Pack();
   request.start = {99, 100, 101, 102, true};
   request.progress.global_step = 55;
@@ -57,7 +58,7 @@ Answer FullAnswer() {
   answer.state.mode = ModeWord{1, 2, 0, {Mode::kReplicas, 3}}.Pack();
   answer.state.engine = {1, 2, 3, 4, 5, 6};
   answer.version = 10;
-  answer.grant = RoundGrant{4, 1, {0, 2, 0, 0}};
+  answer.grant = RoundGrant{4, 1, {0, 2, 0, 0}, 2};
   answer.members = {{1, Phase::kRunning, 2, 3, 4, 5}};
   answer.report.emplace();
   return answer;
@@ -77,6 +78,9 @@ TEST(Wire, EveryKindOfRequestArrivesAsItWasSent) {
     EXPECT_EQ(got->number, parts & kNumberPart ? 12u : 0u);
     EXPECT_EQ(got->hello.chief_name, parts & kHelloPart ? "chief/0" : "");
     EXPECT_EQ(got->grant.members[0], parts & kGrantPart ? 5u : 0u);
+    EXPECT_EQ(got->grant.rates, parts & kGrantPart ? 3u : 0u);
+    EXPECT_EQ(got->rates.set, parts & kRatesPart ? 2u : 0u);
+    EXPECT_EQ(got->rates.rates, parts & kRatesPart ? sent.rates.rates : std::vector<GroupRates>());
     EXPECT_EQ(got->start.with_slots, (parts & kStartPart) != 0);
     ASSERT_EQ(got->progress.workers.size(), parts & kProgressPart ? 2u : 0u);
     if (parts & kProgressPart) {
@@ -96,6 +100,7 @@ TEST(Wire, AnAnswerArrivesAsItWasSent) {
   EXPECT_EQ(got->state.alive.code(), Code::kAborted);
   EXPECT_EQ(got->state.global_step, -1);
   EXPECT_TRUE(got->grant->Counts(65));
+  EXPECT_EQ(got->grant->rates, 2u);
   EXPECT_EQ(got->members[0].heartbeat_age_ns, 5);
 }
 

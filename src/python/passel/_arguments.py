@@ -74,6 +74,59 @@ def variables(given: Any) -> tuple[dict[str, tuple[int, ...]], list[Array | None
     return shapes, values
 
 
+def groups(given: Any, shapes: Mapping[str, Any]) -> list[int]:
+    """That of each variable."""
+    if given is None:
+        return [0] * len(shapes)
+    if not isinstance(given, Mapping):
+        raise InvalidArgument("groups is a dict of whole numbers by the names of variables, not a "
+                              f"{type(given).__name__}: give, for example, {{\"b\": 1}}")
+    for name, group in given.items():
+        if name not in shapes:
+            raise InvalidArgument(f"groups names {name!r}, and there is no such variable: give exactly some of "
+                                  f"{', '.join(map(repr, shapes))}")
+        if not 0 <= whole(group, f"the group of {name!r}") <= 15:
+            raise InvalidArgument(f"the group of {name!r} is 0 to 15, not {group}: join some groups")
+    return [operator.index(given.get(name, 0)) for name in shapes]
+
+
+def rates(pairs: Any, learning_rates: Any, weight_decays: Any) -> list[tuple[float, float]]:
+    """Learning rate and weight decay of each group."""
+    if (pairs is None) == (learning_rates is None) or (pairs is not None and weight_decays is not None):
+        raise InvalidArgument("set_rates() takes pairs of a learning rate and a weight decay, or learning_rates and "
+                              "weight_decays: give one of both")
+    if pairs is None:
+        first = _numbers(learning_rates, "learning_rates")
+        second = [0.0] * len(first) if weight_decays is None else _numbers(weight_decays, "weight_decays")
+        if len(first) != len(second):
+            raise InvalidArgument(f"there are {len(first)} learning_rates and {len(second)} weight_decays: give one of "
+                                  "each for each group")
+        return list(zip(first, second))
+    made = []
+    for group, pair in enumerate(_listed(pairs, "set_rates()")):
+        both = _numbers(pair, f"group {group}")
+        if len(both) != 2:
+            raise InvalidArgument(f"the rates of group {group} are a learning rate and a weight decay, not {pair!r}: "
+                                  "give both")
+        made.append((both[0], both[1]))
+    return made
+
+
+def _listed(given: Any, what: str) -> list[Any]:
+    try:
+        return list(given)
+    except TypeError:
+        raise InvalidArgument(f"{what} takes one for each group, not {given!r}: give a list") from None
+
+
+def _numbers(given: Any, what: str) -> list[float]:
+    numbers = _listed(given, what)
+    try:
+        return [float(each) for each in numbers]
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(f"rates are numbers, and {what} has {given!r}: give some") from None
+
+
 def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

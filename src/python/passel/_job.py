@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -179,6 +179,19 @@ class Job:
             yield number
             number += 1
 
+    def set_rates(self, rates: Sequence[tuple[float, float]] | None = None, *,
+                  learning_rates: Sequence[float] | None = None,
+                  weight_decays: Sequence[float] | None = None) -> None:
+        """From now on each group of variables has its own learning rate and weight decay; the chief alone.
+
+            job.set_rates([(0.01, 0.1), (0.001, 0.0)])
+            job.set_rates(learning_rates=[0.01, 0.001], weight_decays=[0.1, 0.0])
+
+        Without weight_decays they are 0. Between two steps; the next step() of the chief has them, and
+        other workers' from then on. They stay, also in checkpoints, until the next call.
+        """
+        self._core.set_rates(_arguments.rates(rates, learning_rates, weight_decays))
+
     def sampler(self, examples: int, batch_size: int, *, shuffle: bool = True, seed: int = 0,
                 epochs: int | None = None) -> Sampler:
         """Batches of the numbers 0 to examples - 1, shared with the other workers: each number once per
@@ -294,12 +307,15 @@ class Job:
         _listens = True
 
 
-def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any) -> Job:
+def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = None, timeout: float = 60.0,
+         **settings: Any) -> Job:
     """Joins the job, as the worker that `passel run` or the settings name, or alone.
 
     variables: for each name a shape (a tuple, or a whole number), or the first values as an array of
         float32 in C order. Shapes begin with zeros. Every worker describes the same ones; the chief's
         first values count. A job that has values already keeps them.
+    groups: the number, 0 to 15, of the group that a variable is in, where that is not 0: those of one
+        group have the rates that set_rates() gives it.
     timeout: seconds for first values, and for each push and wait without a timeout of its own.
     settings: those of `passel task` by their names, as mode="barrier", optimizer="adam",
         learning_rate=0.001. They beat those of `passel run`.
@@ -317,7 +333,8 @@ def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any
                             "leave() of that job first")
     timeout = _arguments.seconds(timeout)
     shapes, values = _arguments.variables(variables)
-    core = _core.Job(_arguments.settings(settings), list(shapes), [list(shape) for shape in shapes.values()])
+    core = _core.Job(_arguments.settings(settings), list(shapes), [list(shape) for shape in shapes.values()],
+                     _arguments.groups(groups, shapes))
     job = Job(core, shapes, timeout)
     try:
         core.initialize(values, timeout)

@@ -37,18 +37,21 @@ TEST(Packing, ClaimComesBackAndIsNeverZero) {
 TEST(Packing, DecisionComesBackAndGenerationsWrapWithoutTouchingTheRest) {
   constexpr std::uint64_t kLastRound = (std::uint64_t{1} << 40) - 1;
   for (const std::uint64_t round : {std::uint64_t{0}, std::uint64_t{1}, kLastRound}) {
-    for (const std::uint32_t generation : {0u, 1u, 0xfffu}) {
+    for (const std::uint32_t generation : {0u, 1u, 0x3ffu}) {
       for (const int worker : {0, 1, kMaxWorkers - 1}) {
-        for (const std::uint32_t ends : {0u, 1u, 15u}) {
-          const Decision d = Decision::Unpack(Decision{round, generation, worker, ends}.Pack());
+        for (const auto& [ends, rates] : {std::pair{0u, 0u}, {1u, 3u}, {15u, 0u}, {15u, 3u}}) {
+          const Decision d =
+              Decision::Unpack(Decision{round, generation, worker, ends, rates}.Pack());
+          EXPECT_EQ(d.rates, rates);
           EXPECT_EQ(d.round, round);
           EXPECT_EQ(d.generation, generation);
           EXPECT_EQ(d.worker, worker);
           EXPECT_EQ(d.ends, ends);
           const Decision next = Decision::Unpack(NextGeneration<Decision>(d.Pack()));
           EXPECT_TRUE(next.SameRoundAs(d));
-          EXPECT_EQ(next.generation, (generation + 1) & 0xfff);
+          EXPECT_EQ(next.generation, (generation + 1) & 0x3ff);
           EXPECT_EQ(next.ends, ends);
+          EXPECT_EQ(next.rates, rates);
           EXPECT_NE(next.Pack(), d.Pack());
         }
       }

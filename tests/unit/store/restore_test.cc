@@ -94,8 +94,11 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
   Job whole = Start();
   InitializeForReference(*whole.stores[0]);
   ASSERT_TRUE(whole.stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  const GroupRates set{0.25 * plan_.optimizer.learning_rate, 0};
+  ASSERT_TRUE(whole.stores[0]->SetRates({&set, 1}).ok());
   Train(whole, 1, kBefore);
   const Kept kept = Keep(whole);
+  EXPECT_EQ(kept.progress.rates, std::vector<GroupRates>{set});
   EXPECT_EQ(kept.progress.global_step,
             static_cast<std::int64_t>((plan_.mode.traits().rounds ? 1 : 2) * kBefore));
   EXPECT_EQ(kept.progress.workers.size(), 2u);

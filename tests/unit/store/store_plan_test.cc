@@ -22,6 +22,11 @@ VariableInfo Variable(const std::string& name, std::vector<std::int64_t> shape, 
   return v;
 }
 
+VariableInfo InGroup(int group, VariableInfo v) {
+  v.group = group;
+  return v;
+}
+
 StorePlan ValidPlan() {
   StorePlan plan;
   plan.mode = Mode::kBarrier;
@@ -329,6 +334,52 @@ TEST(StorePlan, TheFirstDifferenceIsNamedByItsPlace) {
             "variable \"w/part_0\" has the shape [4, 5] here and [4, 6] there");
   other.variables = *VariableTable::Build({Variable("v", {4, 5})}, 2);
   EXPECT_EQ(FirstDifference(plan, other), "variable 0 is \"w/part_0\" here and \"v\" there");
+  other.variables = *VariableTable::Build({InGroup(3, Variable("w/part_0", {4, 5}))}, 2);
+  EXPECT_EQ(FirstDifference(plan, other),
+            "variable \"w/part_0\" is in group 0 here and in 3 there");
+}
+
+// Plans and hashes of before there were groups stay what they were.
+TEST(StorePlan, OneGroupIsNotWrittenAndSeveralComeBack) {
+  EXPECT_EQ(ToJson(ValidPlan()).find("group"), std::string::npos);
+  StorePlan plan = ValidPlan();
+  plan.variables = *VariableTable::Build(
+      {InGroup(2, Variable("a", {3, 5})), Variable("b", {17}, 1), Variable("c", {0, 9}),
+       InGroup(2, Variable("d", {40})), InGroup(15, Variable("e", {16}, 1))},
+      2);
+  EXPECT_NE(plan.Hash(), ValidPlan().Hash());
+  const Result<StorePlan> back = PlanFromJson(ToJson(plan));
+  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  EXPECT_EQ(back->variables, plan.variables);
+  EXPECT_EQ(back->variables.groups(), 16);
+  EXPECT_EQ(back->ShapeOf(0).num_groups, 16);
+  // The padding behind a variable is as that.
+  const auto text = [&](int shard) {
+    std::string all;
+    const ShardMemory shape = back->ShapeOf(shard);
+    for (const GroupSpan& span : *shape.groups) {
+      all += std::to_string(span.group) + "<" + std::to_string(span.end) + " ";
+    }
+    return all;
+  };
+  EXPECT_EQ(text(0), "2<64 ");
+  EXPECT_EQ(text(1), "0<32 15<48 ");
+  EXPECT_EQ(ValidPlan().ShapeOf(0).groups, nullptr);
+}
+
+TEST(StorePlan, RefusesGroupsThatCannotBe) {
+  for (const int group : {-1, 16}) {
+    const auto table = VariableTable::Build({InGroup(group, Variable("a", {1}))}, 1);
+    ASSERT_FALSE(table.ok());
+    EXPECT_EQ(table.status().message(), "variable \"a\" is in group " + std::to_string(group) +
+                                            ", and the groups are 0 to 15: join some groups");
+  }
+  StorePlan plan = ValidPlan();
+  plan.mode = Mode::kHogwild;
+  plan.on_device = true;
+  EXPECT_TRUE(plan.Validate().ok());
+  plan.variables = *VariableTable::Build({InGroup(1, Variable("a", {1}))}, 1);
+  EXPECT_THAT(plan.Validate().message(), HasSubstr("--arena device) have one: use one group"));
 }
 
 }  // namespace
