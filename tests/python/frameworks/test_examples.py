@@ -85,7 +85,8 @@ class Cnn:
     def step(self):
         done = subprocess.run([passel.program(), "ctl", "status", self.job_id, "--json"], text=True, capture_output=True,
                               check=False, timeout=60)
-        return json.loads(done.stdout)["arena"]["global_step"] if done.returncode == 0 else 0
+        arena = json.loads(done.stdout).get("arena", {}) if done.returncode == 0 else {}
+        return arena.get("global_step", 0)
 
     def end(self):
         code = self.process.wait(LIMIT)

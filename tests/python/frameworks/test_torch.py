@@ -294,7 +294,7 @@ def test_it_stops_early_and_shows_numbers():
     with passel.torch.share(model, "sgd", lr=0.1) as opt:
         for _ in opt.job.steps():
             train(model, opt, 1)
-            opt.metric(loss=loss_of(model), norm=1)
+            opt.metric(loss=loss_of(model).detach(), norm=1)
             if opt.job.global_step == 7:
                 opt.job.stop()
         assert opt.job.stopped and opt.job.global_step == 7
@@ -444,8 +444,7 @@ def test_a_checkpoint_and_what_is_beside_it(tmp_path):
 
     settings = {"lr": 0.01, "checkpoint_dir": tmp_path / "train", "keep_checkpoints": 2}
     with passel.torch.share(model, "adam", **settings) as opt:
-        other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-        scheduler = torch.optim.lr_scheduler.StepLR(other, 3)
+        scheduler = torch.optim.lr_scheduler.StepLR(opt, 3)
         opt.track(scheduler=scheduler)
         for _ in range(5):
             step(model, opt)
@@ -462,7 +461,7 @@ def test_a_checkpoint_and_what_is_beside_it(tmp_path):
         assert torch.equal(torch.rand(3), random)
         for name, b in again.named_buffers():
             assert torch.equal(b, buffers[name])
-        new = torch.optim.lr_scheduler.StepLR(other, 3)
+        new = torch.optim.lr_scheduler.StepLR(opt, 3)
         opt.track(scheduler=new)
         assert new.state_dict() == scheduler.state_dict()
         for _ in range(3):
@@ -474,13 +473,32 @@ def test_a_checkpoint_and_what_is_beside_it(tmp_path):
 
 
 def test_a_scheduler_that_follows_the_job(tmp_path):
-    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-    model = make()
+    model, other = make(), make()
     for begin in (0, 10):
-        scheduler = torch.optim.lr_scheduler.LambdaLR(other, lambda epoch: 1 / (1 + epoch))
-        with passel.torch.share(model, "sgd", lr=0.01, checkpoint_dir=tmp_path / "train") as opt:
+        with passel.torch.share(model, "sgd", lr=0.1, checkpoint_dir=tmp_path / "train") as opt:
             assert opt.job.global_step == begin
+            scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (1 + epoch))
             opt.follow(scheduler, every=5)
             assert scheduler.last_epoch == begin // 5
             train(model, opt, 10)
             assert scheduler.last_epoch == begin // 5 + 2
+    for step in range(20):
+        train(other, torch.optim.SGD(other.parameters(), lr=0.1 / (1 + step // 5)), 1)
+    assert difference(model, other) < 1e-6
+
+
+def test_groups_have_rates_and_decays_of_their_own():
+    model, double = make(), make().double()
+
+    def groups(net):
+        return [{"params": [net[0].weight, net[2].weight], "weight_decay": 0.1}, {"params": net[0].bias, "lr": 0.02},
+                {"params": [net[2].bias], "lr": 0.0}]
+
+    for name, kind in (("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
+        plain = kind(groups(double), lr=0.01)
+        double.load_state_dict(model.state_dict())
+        with passel.torch.share(model, name, params=groups(model), lr=0.01) as opt:
+            for optimizer, net in ((opt, model), (plain, double)):
+                scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+                train(net, optimizer, 20, scheduler=scheduler, dtype=net[0].weight.dtype)
+        assert difference(model, double) < 1e-5

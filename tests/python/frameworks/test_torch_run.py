@@ -30,7 +30,7 @@ SCRIPT = """
 
 
 def same(values, model):
-    return max(np.abs(values[name] - p.detach().numpy()).max() for name, p in model.named_parameters())
+    return max(np.abs(values[name].numpy() - p.detach().numpy()).max() for name, p in model.named_parameters())
 
 
 def recompute():
@@ -128,13 +128,13 @@ BUFFERS = """
     model = Counts()
     with passel.torch.share(model, "sgd", lr=0.1, buffers=sys.argv[1]) as opt:
         print("pid", os.getpid(), "rank", opt.job.rank, "begins with", model.seen[0].item(), model.steps.item(), flush=True)
-        for _ in opt.job.steps():
+        for number in opt.job.steps():
             opt.zero_grad()
             model.weight.sum().backward()
             model.seen[:] = opt.job.rank + 10
             model.steps += 1
             opt.step()
-            if model.steps == 20:
+            if number == 20:
                 print("at 20:", model.seen.tolist(), "of", opt.job.rank, flush=True)
             time.sleep(0.005)
     """
