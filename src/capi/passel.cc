@@ -174,7 +174,29 @@ passel_status passel_initialize(passel_job* job, const float* const* values,
                                 double timeout_seconds) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
-    return worker.Initialize(values, deadline);
+    return worker.Initialize(values, nullptr, deadline);
+  });
+}
+
+passel_status passel_initialize_with(passel_job* job, const float* const* values,
+                                     const passel_optimizer_state* state, double timeout_seconds) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    PASSEL_ASSIGN_OR_RETURN(const passel::capi::GivenState given, passel::capi::ReadState(state));
+    PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
+    return worker.Initialize(values, &given, deadline);
+  });
+}
+
+passel_status passel_read_optimizer_state(passel_job* job, passel_optimizer_state* state) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    if (state == nullptr) return passel::capi::Null("where the state goes");
+    PASSEL_RETURN_IF_ERROR(passel::capi::CheckSize("passel_optimizer_state", state->struct_size,
+                                                   passel::capi::kStateBytes));
+    PASSEL_ASSIGN_OR_RETURN(const passel::capi::OptimizerState* const read, worker.ReadState());
+    passel::capi::WriteOut(passel_optimizer_state{0, read->step(), read->names().size(),
+                                                  read->names().data(), read->slots().data()},
+                           state);
+    return {};
   });
 }
 

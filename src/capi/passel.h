@@ -131,6 +131,18 @@ typedef struct passel_description {
   const char* job_id; /* for passel ctl; valid until passel_leave() */
 } passel_description;
 
+/* What the optimizer keeps beside the values. */
+typedef struct passel_optimizer_state {
+  size_t struct_size;
+  int64_t step;     /* updates that it counts (of Adam's powers) */
+  size_t num_slots; /* slot variables of each variable: adam 2, sgd 0 */
+  /* [num_slots] "Adam", "Adam_1"; where it is given: NULL, or those of the optimizer in order */
+  const char* const* names;
+  /* [variables x num_slots] float32, as the variable; slot s of variable v is at
+   * [v * num_slots + s] */
+  const float* const* slots;
+} passel_optimizer_state;
+
 /* Data that the workers of a job share: the numbers 0 to examples - 1, in batches. */
 typedef struct passel_sampling {
   size_t struct_size;
@@ -204,6 +216,24 @@ PASSEL_API passel_status passel_describe(passel_job* job, passel_description* de
  * infinite, and nothing was written; PASSEL_CANCELLED; PASSEL_ABORTED. */
 PASSEL_API passel_status passel_initialize(passel_job* job, const float* const* values,
                                            double timeout_seconds);
+
+/* passel_initialize() with the state of an optimizer, as passel_read_optimizer_state() gave it or
+ * another program computed it: the chief's job begins with it, at the global step `state->step`,
+ * and its next update is number step + 1. NULL in `slots` stands for the first values of a slot,
+ * and for all of them if `slots` is NULL. A job that has values keeps its state, too, and one that
+ * goes on from a checkpoint takes that one's. Errors: those of passel_initialize();
+ * PASSEL_INVALID_ARGUMENT: the optimizer keeps other slots, or the step is not 0 to 2^40 - 1. */
+PASSEL_API passel_status passel_initialize_with(passel_job* job, const float* const* values,
+                                                const passel_optimizer_state* state,
+                                                double timeout_seconds);
+
+/* Copies the state of the optimizer. For any worker, between two steps. In mode barrier it is that
+ * of the last round; in the others, where workers go on meanwhile, each float is of some time
+ * during the copy. What `state` points to is the library's, 64-byte aligned, and stays until the
+ * next call or passel_leave(). Errors: PASSEL_FAILED_PRECONDITION before passel_initialize(), while
+ * a push is not waited for, or where a ps is on another host; PASSEL_RESOURCE_EXHAUSTED. */
+PASSEL_API passel_status passel_read_optimizer_state(passel_job* job,
+                                                     passel_optimizer_state* state);
 
 /* Takes the values of now. What passel_values() gave before is void. `how`: PASSEL_PULL_*.
  * Errors: PASSEL_FAILED_PRECONDITION before passel_initialize(), or while a push is not waited for;

@@ -95,6 +95,13 @@ Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, st
   return read;
 }
 
+Result<GivenState> ReadState(const passel_optimizer_state* state) {
+  if (state == nullptr) return Null("the state of the optimizer");
+  PASSEL_RETURN_IF_ERROR(CheckSize("passel_optimizer_state", state->struct_size, kStateBytes));
+  PASSEL_RETURN_IF_ERROR(CheckTail("passel_optimizer_state", state, sizeof *state));
+  return GivenState{state->step, state->num_slots, state->names, state->slots};
+}
+
 Result<std::vector<GroupRates>> ReadRates(const passel_rates* rates, std::size_t groups) {
   std::vector<GroupRates> read;
   if (groups == 0) return read;

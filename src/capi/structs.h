@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "capi/optimizer_state.h"
 #include "capi/passel.h"
 #include "capi/worker.h"
 
@@ -18,10 +19,12 @@ namespace passel::capi {
 // The sizes of the first version; later ones are larger.
 inline constexpr std::size_t kVariableBytes = 32, kOptionsBytes = 24, kDescriptionBytes = 32,
                              kOutcomeBytes = 32, kReadingBytes = 32, kSamplingBytes = 48,
-                             kBatchBytes = 32, kRatesBytes = 24;
+                             kBatchBytes = 32, kRatesBytes = 24, kStateBytes = 40;
 static_assert(sizeof(void*) != 8 ||
               (offsetof(passel_variable, group) == kVariableBytes &&
-               sizeof(passel_rates) == kRatesBytes && sizeof(passel_options) == kOptionsBytes &&
+               sizeof(passel_rates) == kRatesBytes &&
+               sizeof(passel_optimizer_state) == kStateBytes &&
+               sizeof(passel_options) == kOptionsBytes &&
                sizeof(passel_description) == kDescriptionBytes &&
                sizeof(passel_outcome) == kOutcomeBytes && sizeof(passel_reading) == kReadingBytes &&
                sizeof(passel_sampling) == kSamplingBytes && sizeof(passel_batch) == kBatchBytes));
@@ -41,6 +44,9 @@ Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, st
 Result<std::vector<GroupRates>> ReadRates(const passel_rates* rates, std::size_t groups);
 /// The same.
 Result<Sampling> ReadSampling(const passel_sampling* sampling);
+
+/// The same.
+Result<GivenState> ReadState(const passel_optimizer_state* state);
 
 /// Writes as much of `from` as the caller's struct has room for.
 template <typename Struct>

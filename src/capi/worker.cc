@@ -33,10 +33,12 @@ WorkerNames NamesOf(const Settings& settings) {
 
 }  // namespace
 
-Status Worker::Initialize(const float* const* values, Deadline deadline) {
+Status Worker::Initialize(const float* const* values, const GivenState* state, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_initialize()"));
   if (is_chief() && !store_->initialized()) {
     const VariableTable& table = store_->variables();
+    const OptimizerConfig& optimizer = settings_.config.optimizer;
+    if (state != nullptr) PASSEL_RETURN_IF_ERROR(CheckState(*state, table, optimizer));
     for (VarId id = 0; values != nullptr && id < table.size(); ++id) {
       if (values[id] == nullptr) continue;
       const std::span<const float> given(values[id], table[id].elements);
@@ -55,6 +57,7 @@ Status Worker::Initialize(const float* const* values, Deadline deadline) {
       }
     };
     PASSEL_RETURN_IF_ERROR(checkpoints_->resumes() ? checkpoints_->Restore(*store_)
+                           : state != nullptr      ? BeginWith(values, *state, optimizer, *store_)
                                                    : store_->Initialize(fill));
   }
   const Status there = job::AwaitFirstValues(settings_.task, settings_.config, deadline, *store_);
@@ -131,6 +134,24 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
   view_.reset();
   gradient_.reset();
   return checkpoints_->Save(OthersNow(), *store_, deadline);
+}
+
+Result<const OptimizerState*> Worker::ReadState() {
+  if (!initialized_) {
+    return FailedPrecondition(
+        "the variables have no values yet: call passel_initialize() before "
+        "passel_read_optimizer_state()");
+  }
+  PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_read_optimizer_state()"));
+  if (remote_) {
+    return FailedPrecondition(fmt::format(
+        "this worker is on another host than {}, and slot variables do not travel: read the state "
+        "of the optimizer in a worker on the host of all ps, or in a checkpoint",
+        remote_->Elsewhere()));
+  }
+  state_.reset();
+  state_ = OptimizerState::Read(store_->variables(), settings_.config.optimizer, Shards());
+  return &*state_;
 }
 
 Status Worker::SetRates(std::span<const GroupRates> rates) {

@@ -17,6 +17,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "capi/checkpoints.h"
+#include "capi/optimizer_state.h"
 #include "capi/sampler.h"
 #include "capi/settings.h"
 #include "capi/summaries.h"
@@ -46,8 +47,10 @@ class Worker {
   bool is_alone() const { return settings_.alone; }
   std::size_t num_variables() const { return store_->variables().size(); }
 
-  /// `values`: null, or a pointer for each variable.
-  Status Initialize(const float* const* values, Deadline deadline);
+  /// `values`: null, or a pointer for each variable. `state`: null, or with what it begins.
+  Status Initialize(const float* const* values, const GivenState* state, Deadline deadline);
+  /// Valid until the next call, and as long as this worker.
+  Result<const OptimizerState*> ReadState();
   /// nullopt: a view in rounds, a copy elsewhere.
   Status Pull(std::optional<PullMode> mode);
   Result<std::span<const float>> Values(std::size_t variable) const;
@@ -105,6 +108,7 @@ class Worker {
   bool loss_is_finite_ = true;            // as it was shown
   std::int64_t metrics_at_ns_ = 0;        // not before, of MonotonicNs()
   std::unique_ptr<Sampler> sampler_;
+  std::optional<OptimizerState> state_;  // that was read last
   bool initialized_ = false;
   bool pulled_ = false;            // since the last push
   std::optional<ParamView> view_;  // of the last pull

@@ -57,7 +57,9 @@ NB_MODULE(_core, module) {
           },
           nb::arg("settings"), nb::arg("names"), nb::arg("shapes"), nb::arg("groups"))
       .def("describe", &Job::Describe)
-      .def("initialize", &Job::Initialize, nb::arg("values"), nb::arg("timeout"))
+      .def("initialize", &Job::Initialize, nb::arg("values"), nb::arg("step").none(),
+           nb::arg("names"), nb::arg("slots"), nb::arg("timeout"))
+      .def("read_state", &Job::ReadState)
       .def("pull", &Job::Pull, nb::arg("how"))
       .def("gradients", &Job::Gradients)
       .def("moves", &Job::Moves)

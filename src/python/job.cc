@@ -110,26 +110,62 @@ std::tuple<int, int, bool, bool, std::string> Job::Describe() {
   return {about.worker, about.workers, about.is_chief != 0, about.is_alone != 0, about.job_id};
 }
 
-void Job::Initialize(const nb::list& values, double timeout) {
-  const Turn turn(busy_);
-  CheckIn();
+// Of each variable some, `each` for each.
+struct Job::Given {
+  Given(const std::vector<Variable>& variables, const nb::list& arrays) {
+    const std::size_t each = variables.empty() ? 0 : arrays.size() / variables.size();
+    for (std::size_t i = 0; i < variables.size() * each; ++i) {
+      const nb::object array = arrays[i];
+      if (array.is_none()) {
+        pointers.push_back(nullptr);
+        continue;
+      }
+      kept.push_back(nb::cast<Floats>(array));
+      if (kept.back().size() != variables[i / each].elements) {
+        Raise(PASSEL_INVALID_ARGUMENT, "the first value of \"" + variables[i / each].name +
+                                           "\" has another size than the variable: give its shape");
+      }
+      pointers.push_back(kept.back().data());
+    }
+  }
   using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
   std::vector<Floats> kept;
   std::vector<const float*> pointers;
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const nb::object value = values[i];
-    if (value.is_none()) {
-      pointers.push_back(nullptr);
-      continue;
-    }
-    kept.push_back(nb::cast<Floats>(value));
-    if (kept.back().size() != variables_[i].elements) {
-      Raise(PASSEL_INVALID_ARGUMENT, "the first value of \"" + variables_[i].name +
-                                         "\" has another size than the variable: give its shape");
-    }
-    pointers.push_back(kept.back().data());
+};
+
+void Job::Initialize(const nb::list& values, std::optional<std::int64_t> step,
+                     const std::vector<std::string>& names, const nb::list& slots, double timeout) {
+  const Turn turn(busy_);
+  CheckIn();
+  const Given first(variables_, values), of_slots(variables_, slots);
+  passel_optimizer_state state{};
+  state.struct_size = sizeof state;
+  state.step = step.value_or(0);
+  std::vector<const char*> pointers;
+  for (const std::string& name : names) pointers.push_back(name.c_str());
+  state.num_slots = names.size();
+  state.names = pointers.data();
+  state.slots = of_slots.pointers.data();
+  Sliced(timeout, [&](double slice) {
+    return step ? passel_initialize_with(job_, first.pointers.data(), &state, slice)
+                : passel_initialize(job_, first.pointers.data(), slice);
+  });
+}
+
+std::tuple<std::int64_t, std::vector<std::string>, nb::list> Job::ReadState() {
+  const Turn turn(busy_);
+  CheckIn();
+  passel_optimizer_state state{};
+  state.struct_size = sizeof state;
+  WithoutGil([&] { return passel_read_optimizer_state(job_, &state); });
+  nb::list arrays;
+  for (std::size_t i = 0; i < variables_.size() * state.num_slots; ++i) {
+    const Variable& variable = variables_[i / state.num_slots];
+    auto memory = LentMemory::Own(variable.elements);
+    arrays.append(MakeArray(memory, variable, Access::kWrite));  // an exception without memory
+    std::memcpy(memory->floats(), state.slots[i], variable.elements * sizeof(float));
   }
-  Sliced(timeout, [&](double slice) { return passel_initialize(job_, pointers.data(), slice); });
+  return {state.step, {state.names, state.names + state.num_slots}, std::move(arrays)};
 }
 
 bool Job::RoundsNow() {

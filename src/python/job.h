@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,7 +30,13 @@ class Job {
   /// worker, workers, is_chief, is_alone, job_id
   std::tuple<int, int, bool, bool, std::string> Describe();
   /// Of each variable an array of float32 in C order, or None.
-  void Initialize(const nanobind::list& values, double timeout);
+  /// `step`, the `names` of slot variables, and of each variable and slot variable an array or
+  /// None, in turn: the optimizer's state; no step: as it begins.
+  void Initialize(const nanobind::list& values, std::optional<std::int64_t> step,
+                  const std::vector<std::string>& names, const nanobind::list& slots,
+                  double timeout);
+  /// Step, names of the slot variables, and arrays of the caller's as Initialize() takes them.
+  std::tuple<std::int64_t, std::vector<std::string>, nanobind::list> ReadState();
   /// `how`: PASSEL_PULL_*. Returns the dict of arrays, at every call the same one.
   nanobind::dict Pull(int how);
   nanobind::dict Gradients();
@@ -78,6 +85,7 @@ class Job {
     const nanobind::object* in_values = nullptr;  // what the dicts hold
     const nanobind::object* in_gradients = nullptr;
   };
+  struct Given;  // arrays as pointers
   void CheckIn() const;
   static Shown MakeShown(const void* place, std::shared_ptr<LentMemory> memory,
                          const Variable& variable, Access access);

@@ -53,6 +53,12 @@ int main(void) {
   FIELD(passel_rates, struct_size);
   FIELD(passel_rates, learning_rate);
   FIELD(passel_rates, weight_decay);
+  SIZE(passel_optimizer_state);
+  FIELD(passel_optimizer_state, struct_size);
+  FIELD(passel_optimizer_state, step);
+  FIELD(passel_optimizer_state, num_slots);
+  FIELD(passel_optimizer_state, names);
+  FIELD(passel_optimizer_state, slots);
   NUMBER(PASSEL_ABI_VERSION);
   NUMBER(PASSEL_OK);
   NUMBER(PASSEL_INVALID_ARGUMENT);

@@ -246,6 +246,19 @@ TEST_F(SeveralHostsProgramTest, TheyShareAnEpochAndADeathTakesNoExampleAlong) {
   EXPECT_THAT(ReadShares(job.File("again")).applied, Each(Ge(2)));
 }
 
+// Every value of every round is checked in both workers (tests/capi/far_rates.c).
+TEST_F(SeveralHostsProgramTest, AChiefThatIsElsewhereSetsRatesAndGivesTheOptimizerItsState) {
+  ProgramOnHosts job(*hosts_, Places::kChiefThere);
+  job.Start({}, fmt::format("exec {}", PASSEL_FAR_RATES));
+  job.ExpectEnd(0, 0);
+  EXPECT_THAT(job.here().Out(), HasSubstr("read: Momentum of step 11"));
+  EXPECT_THAT(
+      job.there().Out(),
+      HasSubstr("refused: this worker is on another host than ps/0, and slot variables do "
+                "not travel: read the state of the optimizer in a worker on the host of all "
+                "ps, or in a checkpoint"));
+}
+
 TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodIsWhyTheCommandOfEachHostFails) {
   if (hosts_->third_host().empty()) GTEST_SKIP() << "no third host can be made here";
   ProgramOnHosts job(*hosts_, Places::kThree);

@@ -169,6 +169,31 @@ def test_they_stay_when_chief_and_ps_are_killed(start, mode):
         assert f"{name} was killed by SIGKILL" in running.err, running.err
 
 
+# Its calls to the two ps: which set is free, written on ps/1, written and in force on ps/0, in force on ps/1.
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_a_chief_that_is_killed_within_leaves_all_of_a_round_one_or_the_other(start, tmp_path, call):
+    running = start("""
+        import os
+        import numpy as np, passel
+        with passel.join({"w": 500, "b": 500}, groups={"b": 1}, optimizer="sgd", learning_rate=1.0) as job:
+            if os.environ["PASSEL_RESTARTS"] == "0":
+                job.set_rates([(0.25, 0), (0.5, 0)])
+                raise SystemExit("the failpoint was not reached")
+            before = {name: value.copy() for name, value in job.pull().items()}
+            job.step({"w": np.ones(500), "b": np.ones(500)})
+            after = job.pull()
+            deltas = {(float(before["w"][i] - after["w"][i]), float(before["b"][i] - after["b"][i]))
+                      for i in range(500)}
+            print("deltas", deltas, flush=True)
+            job.set_rates([(2, 0), (4, 0)])
+            job.step({"w": np.ones(500), "b": np.ones(500)})
+            assert (job.pull()["w"] == before["w"] - 2 - [d[0] for d in deltas]).all()
+            assert (job.pull()["b"] == before["b"] - 4 - [d[1] for d in deltas]).all()
+    """, run=["--workers=1", "--ps=2", "--mode=barrier"],
+                    env={"PASSEL_FAILPOINT": f"rates.written:{call}:kill:{tmp_path}/marker"}).end()
+    assert f"deltas {{({'0.25, 0.5' if call == 4 else '1.0, 1.0'})}}" in running.out, running.out
+
+
 def words_of(folder):
     shown = subprocess.run([passel.program(), "ckpt", "show", str(folder), "--json=-"], capture_output=True, text=True,
                            check=True, timeout=60)

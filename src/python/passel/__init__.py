@@ -12,7 +12,7 @@ Alone, or, started by `passel run --workers 4 -- python train.py`, one worker of
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Diverged, Error,
                       FailedPrecondition, Internal, InvalidArgument, NotFound, PermissionDenied,
                       ResourceExhausted, Unavailable)
-from ._job import Job, Outcome, join
+from ._job import Job, OptimizerState, Outcome, join
 from ._program import program
 from ._reader import Reader, Reading, attach
 from ._sampler import Sampler
@@ -20,7 +20,7 @@ from ._sampler import Sampler
 __version__ = "0.1.0"
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "DataLoss", "DeadlineExceeded", "Diverged", "Error",
-    "FailedPrecondition", "Internal", "InvalidArgument", "Job", "NotFound", "Outcome",
-    "PermissionDenied", "Reader", "Reading", "ResourceExhausted", "Sampler", "Unavailable", "attach",
+    "FailedPrecondition", "Internal", "InvalidArgument", "Job", "NotFound",
+    "OptimizerState", "Outcome", "PermissionDenied", "Reader", "Reading", "ResourceExhausted", "Sampler", "Unavailable", "attach",
     "join", "program",
 ]

@@ -90,6 +90,37 @@ def groups(given: Any, shapes: Mapping[str, Any]) -> list[int]:
     return [operator.index(given.get(name, 0)) for name in shapes]
 
 
+def state(given: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int | None, list[str], list[Array | None]]:
+    """Its step, the names of slots, and of each variable all of these; None and none without one."""
+    if given is None:
+        return None, [], []
+    try:
+        step, slots = given
+        named = {name: {slot.removeprefix(f"{name}/"): array for slot, array in own.items()}
+                 for name, own in slots.items()}
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidArgument("optimizer_state is an OptimizerState, of a step and the slot variables of each variable, "
+                              f"not {given!r:.200}: give what Job.optimizer_state() returned") from None
+    if set(named) != set(shapes):
+        odd = next(iter(set(named) ^ set(shapes)))
+        what = "there is no such variable" if odd in named else "its slot variables are missing"
+        raise InvalidArgument(f"optimizer_state has slots of each variable, and of {odd!r} {what}: give exactly "
+                              f"{', '.join(map(repr, shapes))}")
+    names = sorted(next(iter(named.values()), {}))  # the order of the slots is that of their names
+    arrays: list[Array | None] = []
+    for name, shape in shapes.items():
+        if sorted(named[name]) != names:
+            raise InvalidArgument(f"optimizer_state has the slots {names} of one variable and {sorted(named[name])} of "
+                                  f"{name!r}: give the same of each")
+        for slot in names:
+            own_shape, array = _described(f"{name}/{slot}", named[name][slot])
+            if own_shape != shape or array is None:
+                raise InvalidArgument(f"the slot variable '{name}/{slot}' has the shape {own_shape}, and {name!r} "
+                                      f"{shape}: give an array of that")
+            arrays.append(array)
+    return whole(step, "the step of the optimizer"), names, arrays
+
+
 def rates(pairs: Any, learning_rates: Any, weight_decays: Any) -> list[tuple[float, float]]:
     """Learning rate and weight decay of each group."""
     if (pairs is None) == (learning_rates is None) or (pairs is not None and weight_decays is not None):

@@ -95,6 +95,7 @@ def _in_words_of_python(sentence: str) -> str:
     sentence = sentence.replace("call passel_gradient() and fill it", "ask for job.gradients and fill them")
     sentence = sentence.replace("the array that passel_open() takes", "what join() takes")
     sentence = sentence.replace("passel_open()", "join()").replace("passel_gradient()", "gradients")
+    sentence = sentence.replace("passel_read_optimizer_state()", "optimizer_state()")
     sentence = sentence.replace("give all workers the same flags", "give all workers the same variables and settings")
     return re.sub(r"passel_(\w+)\(\)", r"\1()", sentence)
 

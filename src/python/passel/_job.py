@@ -35,6 +35,15 @@ class Outcome(NamedTuple):
     """Updates between its pull and its apply."""
 
 
+class OptimizerState(NamedTuple):
+    """What the optimizer keeps beside the values."""
+
+    step: int
+    """Updates that it counts, as Adam's powers do."""
+    slots: dict[str, dict[str, Array]]
+    """Of each variable its slot variables by TensorFlow's names: slots["w"]["w/Adam"]."""
+
+
 class Job:
     """A job that this process has joined as one worker; of join().
 
@@ -192,6 +201,19 @@ class Job:
         """
         self._core.set_rates(_arguments.rates(rates, learning_rates, weight_decays))
 
+    def optimizer_state(self) -> OptimizerState:
+        """A copy of what the optimizer keeps at this moment, for join(optimizer_state=...) or others.
+
+        Between two steps, on any worker whose ps are all on this host. In mode barrier it is that of the
+        last round; in the others, where workers go on meanwhile, each number is of some time during the copy.
+        """
+        step, names, arrays = self._core.read_state()
+        slots: dict[str, dict[str, Array]] = {}
+        for number, variable in enumerate(self._shapes):
+            own = arrays[number * len(names):(number + 1) * len(names)]
+            slots[variable] = {f"{variable}/{name}": array for name, array in zip(names, own)}
+        return OptimizerState(step, slots)
+
     def sampler(self, examples: int, batch_size: int, *, shuffle: bool = True, seed: int = 0,
                 epochs: int | None = None) -> Sampler:
         """Batches of the numbers 0 to examples - 1, shared with the other workers: each number once per
@@ -307,8 +329,8 @@ class Job:
         _listens = True
 
 
-def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = None, timeout: float = 60.0,
-         **settings: Any) -> Job:
+def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = None,
+         optimizer_state: OptimizerState | None = None, timeout: float = 60.0, **settings: Any) -> Job:
     """Joins the job, as the worker that `passel run` or the settings name, or alone.
 
     variables: for each name a shape (a tuple, or a whole number), or the first values as an array of
@@ -316,6 +338,9 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
         first values count. A job that has values already keeps them.
     groups: the number, 0 to 15, of the group that a variable is in, where that is not 0: those of one
         group have the rates that set_rates() gives it.
+    optimizer_state: with what the optimizer begins, as Job.optimizer_state() gives it: the job begins at
+        the global step optimizer_state.step. The chief's counts, unless the job has values already or
+        goes on from a checkpoint.
     timeout: seconds for first values, and for each push and wait without a timeout of its own.
     settings: those of `passel task` by their names, as mode="barrier", optimizer="adam",
         learning_rate=0.001. They beat those of `passel run`.
@@ -333,11 +358,12 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
                             "leave() of that job first")
     timeout = _arguments.seconds(timeout)
     shapes, values = _arguments.variables(variables)
+    step, names, slots = _arguments.state(optimizer_state, shapes)
     core = _core.Job(_arguments.settings(settings), list(shapes), [list(shape) for shape in shapes.values()],
                      _arguments.groups(groups, shapes))
     job = Job(core, shapes, timeout)
     try:
-        core.initialize(values, timeout)
+        core.initialize(values, step, names, slots, timeout)
     except BaseException:
         job.leave()
         raise

@@ -122,6 +122,41 @@ TEST_F(CheckpointSetTest, SaysWhatIsKnownOfTheJob) {
   }
 }
 
+TEST_F(CheckpointSetTest, RatesComeBackAsTheyWereAndOnlyWhereAnyWereSet) {
+  SampleJob job(SampleModel(), Optimizer("adamw"), 3, random_);
+  job.WriteAll(dir_.path());
+  auto set = Open();
+  ASSERT_TRUE(set.ok()) << set.status().ToString();
+  EXPECT_TRUE(set->saved().rates.empty());
+  for (const TensorFile& part : set->parts()) EXPECT_EQ(part.Word("rates"), "");
+
+  const std::vector<GroupRates> rates = {{0.1, 1.0 / 3}, {0, 5e-324}, {1e-7, 0}};
+  job.progress.rates = rates;
+  job.WriteAll(dir_.path());
+  set = Open();
+  ASSERT_TRUE(set.ok()) << set.status().ToString();
+  EXPECT_EQ(set->ProgressOn(5).rates, rates);
+  EXPECT_EQ(set->parts()[1].Word("rates"), "") << "of part 0 alone";
+  const OptimizerWords adamw = OptimizerWordsOf(job.plan.optimizer);
+  EXPECT_EQ(set->Check(job.plan.variables, adamw).message(),
+            set->name() + " has the rates of 3 groups of variables, the job has 1");
+  std::vector<VariableInfo> variables(job.plan.variables.all().begin(),
+                                      job.plan.variables.all().end());
+  variables[0].group = 2;
+  EXPECT_TRUE(set->Check(*VariableTable::Build(variables, 3), adamw).ok());
+}
+
+TEST_F(CheckpointSetTest, RatesThatAreNotUnderstoodAreBroken) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"groups":[]})", R"({"groups":[{"learning_rate":1}]})",
+        R"({"groups":[{"learning_rate":"1","weight_decay":0}]})"}) {
+    const Result<std::vector<GroupRates>> rates = RatesFromWords({{"rates", text}});
+    ASSERT_FALSE(rates.ok()) << text;
+    EXPECT_EQ(rates.status().code(), Code::kDataLoss);
+    EXPECT_THAT(rates.status().message(), HasSubstr("\"rates\", which is not understood"));
+  }
+}
+
 TEST_F(CheckpointSetTest, AnotherModelIsNamedByItsTensors) {
   const SampleJob job(SampleModel({5, 4}), Optimizer("adam"), 2, random_);
   job.WriteAll(dir_.path());
