@@ -17,6 +17,8 @@ class JobOptimizer(torch.optim.Optimizer):
 
     job: Job
     """The job that share() has joined."""
+    is_fresh = False
+    """The job has begun with share(state_dict=), and not with a checkpoint."""
     outcome: Outcome | None = None
     """What became of the last gradient that was handed in."""
 
@@ -36,7 +38,7 @@ class JobOptimizer(torch.optim.Optimizer):
         self._tracked: dict[str, Any] = {}
         self._resumed: dict[str, Any] = {}
         job._at_leave.append(self._after_leave)
-        if beside is not None and job.global_step > 0:
+        if beside is not None and job.global_step > 0 and not self.is_fresh:
             self._resume(beside)
 
     # --- For the script --------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .._errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
+from .._errors import DeadlineExceeded, FailedPrecondition
 from .._job import Job
 from ._base import JobOptimizer
 from ._beside import Beside
@@ -138,7 +138,8 @@ class SharedOptimizer(JobOptimizer):
         if self._push_every > 1:
             torch._foreach_mul_(self._gradients, 1 / self._push_every)
         if self.job._is_chief and self._rates != (rates := self._rates_now()):
-            self._send(rates)
+            self.job.set_rates(rates)
+            self._rates = rates
         self._waiting = 0
         job = self.job
         try:
@@ -198,16 +199,6 @@ class SharedOptimizer(JobOptimizer):
     def _rates_now(self) -> list[tuple[float, float]]:
         decouples = self._formula.decouples
         return [(float(group["lr"]), float(group["weight_decay"]) if decouples else 0.0) for group in self.param_groups]
-
-    def _send(self, rates: list[tuple[float, float]]) -> None:
-        if not hasattr(self.job, "set_rates"):
-            if not self._rates:
-                self._rates = rates
-                return
-            raise InvalidArgument("this passel cannot change learning_rate or weight_decay of a running job: leave the rates "
-                                  "as they were at share()")
-        self.job.set_rates(rates)
-        self._rates = rates
 
     # --- What would be lost ----------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """share()."""
 
-import inspect
 from typing import Any
 
 import torch
@@ -59,18 +58,11 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     names = {parameter: name for name, parameter in shared.items()}
     if len(groups) > 16:
         raise InvalidArgument(f"params= has {len(groups)} groups, and a job at most 16: merge some")
-    rates = opt._rates_now()
-    more: dict[str, Any] = {}
-    if len(set(rates)) > 1 or len(groups) > 1:
-        more["groups"] = {names[parameter]: number for number, group in enumerate(opt.param_groups)
-                          for parameter in group["params"]}
-    if state_dict is not None:
-        more["optimizer_state"] = from_torch(state_dict, rule, opt.param_groups, names)
-    for name in more:
-        if name not in inspect.signature(join).parameters:
-            raise InvalidArgument(f"this passel cannot join with {name}: give one group of parameters, and no state_dict=")
-    job = join(first_values(shared), timeout=timeout, optimizer=rule.name, learning_rate=rates[0][0], **rule.settings,
-               **more, **others)
+    state = None if state_dict is None else from_torch(state_dict, rule, opt.param_groups, names)
+    numbers = {names[parameter]: number for number, group in enumerate(opt.param_groups) for parameter in group["params"]}
+    job = join(first_values(shared), groups=numbers, optimizer_state=state, timeout=timeout, optimizer=rule.name,
+               learning_rate=opt._rates_now()[0][0], **rule.settings, **others)
+    opt.is_fresh = state is not None and state.step == job.global_step
     try:
         opt.begin(job, model, shared, pull, push_every, Buffers(model, job, buffers), _beside(others, job.is_chief))
     except BaseException:
