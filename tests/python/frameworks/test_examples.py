@@ -137,9 +137,10 @@ def test_fifty_kills_cost_less_than_half_a_point(examples, digits, tmp_path, job
     for kills in (0, 50):
         found = []
         for seed in range(3):
-            cnn = Cnn(examples, data, tmp_path, f"{job_id}-{kills}-{seed}", 6000)
+            cnn = Cnn(examples, data, tmp_path, f"{job_id}-{kills}-{seed}", 20000)
             try:
                 done = disturbed(cnn, kills if seed == 0 else kills // 3, seed)
+                assert len(done) == (kills if seed == 0 else kills // 3), cnn.text()
                 found.append(cnn.end())
             finally:
                 cnn.kill()
