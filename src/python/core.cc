@@ -62,6 +62,8 @@ NB_MODULE(_core, module) {
       .def("read_state", &Job::ReadState)
       .def("pull", &Job::Pull, nb::arg("how"))
       .def("gradients", &Job::Gradients)
+      .def("moves", &Job::Moves)
+      .def("zero_gradients", &Job::ZeroGradients)
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
       .def("set_rates", &Job::SetRates, nb::arg("rates"))

@@ -249,6 +249,7 @@ nb::dict Job::Pull(int how) {
     const Shown& shown = ShowValues(i, values, copy);
     if (arrays_[i].in_values == &shown.array) continue;
     arrays_[i].in_values = &shown.array;
+    ++moves_;
     values_[nb::str(variables_[i].name.c_str())] = shown.array;
   }
   CopyValues();
@@ -279,10 +280,21 @@ nb::dict Job::Gradients() {
     const Shown& shown = ShowGradient(i, gradient);
     if (arrays_[i].in_gradients == &shown.array) continue;
     arrays_[i].in_gradients = &shown.array;
+    ++moves_;
     gradients_[nb::str(variables_[i].name.c_str())] = shown.array;
   }
   gradients_lent_ = true;
   return gradients_;
+}
+
+void Job::ZeroGradients() {
+  const Turn turn(busy_);
+  CheckIn();
+  const nb::gil_scoped_release without;
+  for (std::size_t i = 0; gradients_lent_ && i < variables_.size(); ++i) {
+    const Shown& shown = arrays_[i].gradients[arrays_[i].gradient];
+    std::memset(shown.memory->floats(), 0, variables_[i].elements * sizeof(float));
+  }
 }
 
 void Job::Push(double timeout) {

@@ -40,6 +40,10 @@ class Job {
   /// `how`: PASSEL_PULL_*. Returns the dict of arrays, at every call the same one.
   nanobind::dict Pull(int how);
   nanobind::dict Gradients();
+  /// How often one of the arrays that Pull() and Gradients() give has become another.
+  std::int64_t Moves() const { return moves_; }
+  /// Writes 0 to the gradients, which Gradients() has given for the next push.
+  void ZeroGradients();
   void Push(double timeout);
   /// applied, gradients, global_step, staleness
   std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
@@ -96,6 +100,7 @@ class Job {
   std::mutex busy_;
   std::vector<Arrays> arrays_;  // by variable
   nanobind::dict values_, gradients_;
+  std::int64_t moves_ = 0;
   bool gradients_lent_ = false;
   bool copies_shown_ = false;  // values_ holds the copy of each variable
   bool left_ = false;

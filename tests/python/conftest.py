@@ -12,7 +12,7 @@ import pytest
 
 import passel
 
-LIMIT = 60  # seconds, for whatever a test waits for
+LIMIT = int(os.environ.get("TEST_LIMIT", "60"))  # seconds, for whatever a test waits for
 
 
 @pytest.fixture(autouse=True)

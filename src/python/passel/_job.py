@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -62,6 +62,7 @@ class Job:
         self._values: dict[str, Array] = {}
         self._shown_values: Mapping[str, Array] = MappingProxyType(self._values)
         self._left = False
+        self._at_leave: list[Callable[[], None]] = []
         self._rank, self._world_size, self._is_chief, self._is_alone, self._id = core.describe()
         self._pid = os.getpid()
 
@@ -263,7 +264,11 @@ class Job:
         if self._left:
             return
         self._left = os.getpid() == self._pid  # a child of fork() is refused
-        self._core.leave()
+        try:
+            self._core.leave()
+        finally:
+            while self._left and self._at_leave:
+                self._at_leave.pop()()
 
     def __enter__(self) -> "Job":
         return self

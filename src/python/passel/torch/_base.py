@@ -1,0 +1,164 @@
+"""What both optimizers of share() have: the job, buffers, schedules, what is saved beside checkpoints."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._errors import InvalidArgument
+from .._job import Job, Outcome
+from ._beside import Beside
+from ._buffers import Buffers
+
+
+class JobOptimizer(torch.optim.Optimizer):
+    """An optimizer whose update is made in a job. One thread at a time, as its job."""
+
+    job: Job
+    """The job that share() has joined."""
+    is_fresh = False
+    """The job has begun with share(state_dict=), and not with a checkpoint."""
+    outcome: Outcome | None = None
+    """What became of the last gradient that was handed in."""
+
+    def __init__(self, groups: list[dict[str, Any]], defaults: dict[str, Any]) -> None:
+        self._complete = False
+        super().__init__(groups, defaults)
+        self._complete = True
+
+    def _begin(self, job: Job, buffers: Buffers, beside: Beside | None, push_every: int) -> None:
+        self.job = job
+        self._core = job._core
+        self._buffers = buffers
+        self._beside = beside
+        self._push_every = push_every
+        self._waiting = 0  # steps since the last push
+        self._followers: list[tuple[Any, int]] = []
+        self._tracked: dict[str, Any] = {}
+        self._resumed: dict[str, Any] = {}
+        job._at_leave.append(self._after_leave)
+        if beside is not None and job.global_step > 0 and not self.is_fresh:
+            self._resume(beside)
+
+    # --- For the script --------------------------------------------------------------------------
+
+    @property
+    def pushes_next(self) -> bool:
+        """Whether the next step() hands in a gradient: with push_every not each of them does."""
+        return self._waiting + 1 >= self._push_every
+
+    def metric(self, **values: float) -> None:
+        """As Job.metric(): shows numbers in progress, report, TensorBoard."""
+        self.job.metric(**values)
+
+    def follow(self, scheduler: Any, every: int = 1) -> None:
+        """Steps that scheduler from now on, so that it has been stepped global_step // every times: the same
+        in all workers, after a restart, and when the job goes on from a checkpoint."""
+        if not isinstance(every, int) or every < 1:
+            raise InvalidArgument(f"follow() takes updates per step of the scheduler, 1 or more, not {every!r}: give that")
+        self._followers.append((scheduler, every))
+        self._opt_called = True  # the scheduler may go on without a step() before it
+        self._advance(self.job.global_step)
+
+    def track(self, **objects: Any) -> None:
+        """Saves the state of these (a scheduler, a scaler, ...: what has state_dict() and load_state_dict())
+        beside each checkpoint of the chief; in a job that goes on from one it is loaded here."""
+        for name, what in objects.items():
+            if not hasattr(what, "state_dict") or not hasattr(what, "load_state_dict"):
+                raise InvalidArgument(f"track() was given {name}={what!r}, which has no state_dict() and "
+                                      "load_state_dict(): give what has both")
+            self._tracked[name] = what
+            if name in self._resumed:
+                what.load_state_dict(self._resumed.pop(name))
+
+    def save(self, timeout: float | None = None) -> int:
+        """As Job.save(), and what is tracked beside it. Returns the global step."""
+        step = self.job.save(timeout)
+        self._renew()
+        if self._beside is not None:
+            self._beside.commit(step, self._state_beside())
+        return step
+
+    def leave(self) -> None:
+        """As Job.leave(): parameters and gradients keep what is in them, and are this process's own."""
+        self.job.leave()
+
+    def __enter__(self) -> "JobOptimizer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        return self.job.__exit__(kind, error, trace)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if getattr(self, "_complete", False):
+            raise InvalidArgument("the job's variables are those of share(), and a parameter cannot be added later: make "
+                                  "the model whole before share()")
+        super().add_param_group(param_group)
+
+    # --- After each push -------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        raise NotImplementedError
+
+    def _stepped(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._buffers.stepped(outcome.global_step)
+        if self._followers:
+            self._advance(outcome.global_step)
+        if self._beside is not None and self._beside.is_due():
+            self._beside.commit_newest(self._state_beside)
+
+    def _advance(self, global_step: int) -> None:
+        for scheduler, every in self._followers:
+            while scheduler.last_epoch < global_step // every:
+                scheduler.step()
+
+    def _hooked(self, hooks: dict[int, Callable[..., Any]], arguments: tuple[Any, ...]) -> None:
+        for hook in list(hooks.values()):
+            hook(self, arguments, {})
+
+    # --- Beside checkpoints ----------------------------------------------------------------------
+
+    def _state_beside(self) -> dict[str, Any]:
+        return {"global_step": self.job.global_step if not self.job._left else None,
+                "tracked": {**self._resumed, **{name: what.state_dict() for name, what in self._tracked.items()}},
+                "buffers": self._buffers.state(), "random": random_state()}
+
+    def _resume(self, beside: Beside) -> None:
+        step = self.job.global_step
+        found, state = beside.newest(step)
+        if state is None:
+            warnings.warn(f"the job goes on from global step {step}, and nothing is beside its checkpoint in "
+                          f"{beside.folder}: buffers and what is tracked begin anew", stacklevel=4)
+            return
+        self._resumed = dict(state["tracked"])
+        self._buffers.restore(state["buffers"])
+        if found == step and self.job.is_chief:
+            set_random_state(state["random"])
+
+    def _after_leave(self) -> None:
+        if self._beside is not None and self.job.is_chief:
+            self._beside.commit_newest(self._state_beside)
+        self._buffers.close()
+
+
+def random_state() -> dict[str, Any]:
+    """Of PyTorch, NumPy and Python, as tensors and plain values."""
+    import random
+
+    import numpy as np
+    kind, keys, place, has, gauss = np.random.get_state()
+    return {"torch": torch.get_rng_state(), "python": list(random.getstate()),
+            "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), place, has, gauss]}
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    import random
+
+    import numpy as np
+    torch.set_rng_state(state["torch"])
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, keys, place, has, last = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), place, has, last))

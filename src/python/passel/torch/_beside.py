@@ -1,0 +1,91 @@
+"""A file beside each checkpoint of a job: model.ckpt-500.torch, what PyTorch needs to go on."""
+
+import os
+import pathlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+_LOOKS = 0.2  # seconds between looks at the index
+_SET = re.compile(r"model\.ckpt-(\d+)(-\d+-of-\d+)?\.safetensors")
+_BESIDE = re.compile(r"model\.ckpt-(\d+)\.torch")
+
+
+class Beside:
+    """The chief's writes them, and everybody's reads them.
+
+    Invariant: a file is whole, or it is not there; it goes when its checkpoint has gone.
+    """
+
+    def __init__(self, folder: str, writes: bool) -> None:
+        self.folder = pathlib.Path(folder)
+        self._writes = writes
+        self._next_look = 0.0
+        self._index: tuple[int, int] | None = None
+
+    def is_due(self) -> bool:
+        """Whether a checkpoint may have been made."""
+        if not self._writes or time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + _LOOKS
+        return self._index != self._stamp()
+
+    def commit_newest(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Writes that of the newest checkpoint, if it is not there."""
+        if not self._writes:
+            return
+        stamp = self._stamp()
+        steps = self._of(_SET)
+        if steps and max(steps) not in self._of(_BESIDE):
+            self.commit(max(steps), state())
+        self._index = stamp
+
+    def commit(self, step: int, state: dict[str, Any]) -> None:
+        temporary = self.folder / ".beside.torch"
+        with open(temporary, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, self.folder / f"model.ckpt-{step}.torch")
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        for gone in self._of(_BESIDE) - self._of(_SET) - {step}:
+            (self.folder / f"model.ckpt-{gone}.torch").unlink(missing_ok=True)
+
+    def newest(self, step: int) -> tuple[int, dict[str, Any] | None]:
+        """That of the checkpoint of `step`, else of the last one before it; its step."""
+        for found in sorted((each for each in self._of(_BESIDE) if each <= step), reverse=True):
+            try:
+                return found, torch.load(self.folder / f"model.ckpt-{found}.torch", weights_only=True)
+            except FileNotFoundError:  # the chief has just deleted it
+                continue
+        return 0, None
+
+    def _of(self, names: "re.Pattern[str]") -> set[int]:
+        try:
+            return {int(found[1]) for name in os.listdir(self.folder) if (found := names.fullmatch(name))}
+        except FileNotFoundError:
+            return set()
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            about = os.stat(self.folder / "checkpoint")
+        except FileNotFoundError:
+            return None
+        return about.st_mtime_ns, about.st_ino
+
+
+def folder_of(settings: Mapping[str, Any]) -> str | None:
+    """The folder of checkpoints that join() will find: that of `settings`, or of passel run."""
+    given = settings.get("checkpoint_dir")
+    if given is None:
+        for line in os.environ.get("PASSEL_SETTINGS", "").splitlines():
+            if line.startswith("checkpoint_dir="):
+                given = line.partition("=")[2]
+    return str(given) if given else None

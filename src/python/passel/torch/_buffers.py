@@ -1,0 +1,155 @@
+"""The buffers of a module, as running means of batch norm, in a file that the workers of a host share.
+
+The file has a slot for each worker, with a word (the global step after its last update, 0: none) and
+the buffers. A worker's buffers are in its slot, so that its next life, or the chief's, goes on with
+them. Running means may be read half written: each float of them is whole.
+
+Whoever maps the file holds a shared lock on it. Who leaves last deletes it.
+"""
+
+import fcntl
+import mmap
+import os
+import pathlib
+import time
+import zlib
+from typing import Any
+
+import torch
+
+from .._errors import InvalidArgument
+from .._job import Job
+
+_POLICIES = ("own", "chief")
+_LINE = 64
+_OLD = 86400.0  # seconds: so old is the file of a job of which everything was killed
+
+
+def check_policy(policy: Any) -> None:
+    if policy not in _POLICIES:
+        raise InvalidArgument(f'buffers= takes "own" (each worker has its own) or "chief" (all have the chief\'s), not '
+                              f"{policy!r}: use one of them")
+
+
+class Buffers:
+    """Those of one worker. policy: "own", or "chief": after each update it takes the chief's."""
+
+    def __init__(self, module: torch.nn.Module, job: Job, policy: str) -> None:
+        self._buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.numel() > 0}
+        self._words: Any = None
+        self._follows = policy == "chief" and not job.is_chief
+        shared = {name: buffer for name, buffer in self._buffers.items() if buffer.device.type == "cpu"}
+        if not shared or job.is_alone:
+            return
+        self._open(shared, job)
+
+    def stepped(self, global_step: int) -> None:
+        """After an update of this worker."""
+        if self._words is None:
+            return
+        if self._follows and self._words[0] > 0:
+            self._mine.copy_(self._chiefs)
+        self._words[self._word] = global_step
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {name: buffer.detach().clone() for name, buffer in self._buffers.items()}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """What state() has given, unless a life of this worker before has left newer ones."""
+        if self._words is not None and self._words[self._word] > 0:
+            return
+        with torch.no_grad():
+            for name, values in state.items():
+                if name in self._buffers and self._buffers[name].shape == values.shape:
+                    self._buffers[name].copy_(values)
+
+    def close(self) -> None:
+        """The buffers stay as they are, and are this process's own."""
+        if self._words is None:
+            return
+        self._words = None
+        for buffer in self._buffers.values():
+            if buffer.device.type == "cpu":
+                buffer.data = buffer.detach().clone()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._path.unlink(missing_ok=True)
+        except BlockingIOError:  # others are there
+            pass
+        os.close(self._file)
+
+    def _open(self, buffers: dict[str, torch.Tensor], job: Job) -> None:
+        offsets, end = {}, _LINE
+        for name, buffer in buffers.items():
+            offsets[name] = end
+            end += (buffer.numel() * buffer.element_size() + _LINE - 1) // _LINE * _LINE
+        layout = repr([(name, tuple(b.shape), str(b.dtype)) for name, b in buffers.items()] + [job.world_size])
+        folder = _runtime_folder()
+        _delete_old(folder)
+        self._path = folder / f"torch-{job.id}-{zlib.crc32(layout.encode()):08x}"
+        self._file = _opened(self._path, end * job.world_size)
+        memory = mmap.mmap(self._file, end * job.world_size)
+        self._words = memoryview(memory).cast("q")
+        self._word = job.rank * end // 8
+        step = job.global_step
+        if job.is_chief and step == 0:
+            for rank in range(job.world_size):  # of another job of this name
+                self._words[rank * end // 8] = 0
+        bytes_of = torch.frombuffer(memory, dtype=torch.uint8)
+        self._chiefs = bytes_of[_LINE:end]
+        self._mine = bytes_of[job.rank * end + _LINE:(job.rank + 1) * end]
+        lived = 0 < self._words[self._word] <= step
+        late = not lived and 0 < self._words[0] <= step
+        if not lived:
+            self._words[self._word] = 0
+        for name, buffer in buffers.items():
+            begin = job.rank * end + offsets[name]
+            own = torch.frombuffer(memory, dtype=buffer.dtype, count=buffer.numel(), offset=begin).view(buffer.shape)
+            if not lived and not late:
+                own.copy_(buffer.detach())
+            buffer.data = own
+        if late:
+            self._mine.copy_(self._chiefs)
+
+
+def _runtime_folder() -> pathlib.Path:
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    folder = pathlib.Path(base) / "passel" if base else pathlib.Path(f"/tmp/passel-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise InvalidArgument(f"{folder} is of another user, and the buffers of the workers go there: set XDG_RUNTIME_DIR "
+                              "to a folder of yours")
+    return folder
+
+
+def _opened(path: pathlib.Path, size: int) -> int:
+    """Locked, and of that size. Whoever leaves last may delete it in between: then again."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            os.ftruncate(file, size)
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def _delete_old(folder: pathlib.Path) -> None:
+    for path in folder.glob("torch-*"):
+        try:
+            if time.time() - path.stat().st_mtime < _OLD:
+                continue
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except OSError:  # it is in use
+            pass
+        os.close(file)

@@ -1,0 +1,88 @@
+"""The optimizer of share(optimizer="delta"): one of torch.optim trains here, the job takes what it has changed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .._job import Job
+from ._base import JobOptimizer
+from ._beside import Beside
+from ._buffers import Buffers
+from ._parameters import tensor_of
+
+
+class DeltaOptimizer(JobOptimizer):
+    """Used as `inner`; of share(). Parameters and gradients are this process's own.
+
+    Each push_every steps, with w the values here, and c those of the job:
+      without elastic  hands in what w has changed since it was c, and goes on with the new c. In rounds c is the
+                       mean of all w (local SGD); without rounds the changes of all add up.
+      with elastic a   c += a (w - c), and w -= a (w - c), by the c of before (elastic averaging).
+    """
+
+    def __init__(self, inner: torch.optim.Optimizer, elastic: float | None) -> None:
+        super().__init__([{"params": group["params"]} for group in inner.param_groups], {})
+        self._inner = inner
+        self._elastic = elastic
+        self.param_groups = inner.param_groups  # the same, for schedulers
+        self.defaults = inner.defaults
+        self.state = inner.state
+
+    def begin(self, job: Job, shared: Mapping[str, torch.nn.Parameter], push_every: int, buffers: Buffers,
+              beside: Beside | None) -> None:
+        self._names = list(shared)
+        self._own = [parameter.data for parameter in shared.values()]
+        self._begin(job, buffers, beside, push_every)
+        self.track(inner=self._inner)
+        self._start = [torch.empty(parameter.shape) for parameter in shared.values()]
+        self._centre()
+        torch._foreach_copy_(self._own, self._start)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """A step of `inner`, and each push_every of them one of the job."""
+        loss = self._inner.step(closure)  # type: ignore[arg-type]
+        self._waiting += 1
+        if self._waiting >= self._push_every:
+            self._waiting = 0
+            self._exchange()
+        return loss
+
+    step.hooked = True  # type: ignore[attr-defined]  # by inner
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._inner.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of inner."""
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._inner.load_state_dict(state_dict)
+        self.param_groups, self.state = self._inner.param_groups, self._inner.state
+
+    def _exchange(self) -> None:
+        if self._elastic is not None:
+            self._centre()
+        arrays = self.job.gradients
+        for name, own, start in zip(self._names, self._own, self._start):
+            change = tensor_of(arrays[name])
+            torch.sub(start, own.float().cpu(), out=change)
+            if self._elastic is not None:
+                own.add_(change.to(own), alpha=self._elastic)
+        self.job.push()
+        outcome = self.job.wait()
+        if self._elastic is None:
+            self._centre()
+            torch._foreach_copy_(self._own, self._start)
+        self._stepped(outcome)
+
+    def _centre(self) -> None:
+        """The job's values of now."""
+        values = self.job.pull("view")
+        torch._foreach_copy_(self._start, [tensor_of(values[name]) for name in self._names])
+
+    def _renew(self) -> None:
+        """After save(), which wants a pull: the changes are still those since the last exchange."""
+        self.job.pull("view")

@@ -1,0 +1,227 @@
+"""The optimizer of share() whose update passel makes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .._errors import DeadlineExceeded, FailedPrecondition
+from .._job import Job
+from ._base import JobOptimizer
+from ._beside import Beside
+from ._buffers import Buffers
+from ._formulas import Formula
+from ._parameters import is_plain, tensor_of
+from ._state import to_torch
+
+
+class SharedOptimizer(JobOptimizer):
+    """Used as one of torch.optim; of share().
+
+    Invariant, between two calls: the gradient of each shared parameter of float32 on the CPU is memory
+    lent by the job, and its values are the copy of the last pull, or in view the shared ones. What is
+    computed here is on tensors without a history, so that no_grad() has nothing to do.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], formula: Formula) -> None:
+        super().__init__(groups, formula.defaults)
+        self._formula = formula
+
+    def begin(self, job: Job, module: torch.nn.Module, shared: Mapping[str, torch.nn.Parameter], pull: Any,
+              push_every: int, buffers: Buffers, beside: Beside | None) -> None:
+        """Takes the first values."""
+        self._pull: Any = pull
+        self._parameters = list(shared.values())
+        self._names = list(shared)
+        self._plain = [is_plain(parameter) for parameter in self._parameters]
+        self._staged = [(i, parameter.data) for i, parameter in enumerate(self._parameters) if not self._plain[i]]
+        self._frozen = [(name, parameter) for name, parameter in module.named_parameters()
+                        if all(parameter is not each for each in self._parameters)]
+        numbers = {parameter: number for number, parameter in enumerate(self._parameters)}
+        self._of_group = [[numbers[parameter] for parameter in group["params"]] for group in self.param_groups]
+        self._tensors: dict[int, torch.Tensor] = {}  # by the id of the array, which it keeps
+        self._moves = -1
+        self._values: list[torch.Tensor] = []
+        self._gradients: list[torch.Tensor] = []
+        self._places: list[int] = []
+        # Those of join() are of all groups, and others may be in force in a job that goes on.
+        self._rates = self._rates_now() if len(self.param_groups) == 1 and job.global_step == 0 else []
+        self._begin(job, buffers, beside, push_every)
+        self._renew()
+        module.register_load_state_dict_pre_hook(self._before_load)
+        module.register_load_state_dict_post_hook(lambda module, keys: self._note_versions())
+
+    # --- As torch.optim has it -------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Hands in the gradients, waits for the update, and takes the values of then. Gradients are 0 after it.
+
+        Returns what `closure` has returned. Raises passel.Cancelled once the job is stopped and a step has
+        shown it, passel.Diverged for a gradient with NaN or infinity, which is not handed in.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._optimizer_step_pre_hooks:
+            self._hooked(self._optimizer_step_pre_hooks, (closure,))
+        self._collect()
+        self._waiting += 1
+        if self._waiting >= self._push_every:
+            self._hand_in()
+        if self._optimizer_step_post_hooks:
+            self._hooked(self._optimizer_step_post_hooks, (closure,))
+        return loss
+
+    step.hooked = True  # type: ignore[attr-defined]  # the hooks are called here
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """The gradients are 0, in the memory of the job, whatever `set_to_none` says. With push_every it does
+        nothing while a gradient is being summed up."""
+        if self._waiting > 0:
+            return
+        self._attach()
+        if [gradient._version for gradient in self._gradients] != self._clean:
+            self._zero()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As the optimizer of torch.optim of that name has it, with its slots: a copy of those of now."""
+        layout = super().state_dict()
+        layout["state"] = to_torch(self.job, self._formula, self.param_groups, dict(zip(self._parameters, self._names)))
+        layout["passel"] = {"job": self.job.id, "global_step": self.job.global_step}
+        return layout
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the settings of the groups, as rates. Slots are in the arena: those of state_dict() of this very
+        job stay as they are now, and those of others are given to share(state_dict=)."""
+        own = state_dict.get("passel", {}).get("job") == self.job.id
+        if state_dict.get("state") and not own:
+            raise FailedPrecondition("load_state_dict() was given the slots of another optimizer, and those of this job are "
+                                     "in its arena: give them to share(state_dict=...)")
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+
+    # --- A step ----------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """The gradients are in the memory of the job, whoever has put another tensor there."""
+        if self._places != [parameter.data_ptr() for parameter in self._parameters] or \
+                self._versions != [parameter._version for parameter in self._parameters]:
+            self._complain()
+        self._attach()
+        for name, parameter in self._frozen:
+            if parameter.grad is not None:
+                raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared: it needed none, or was "
+                                         "in no group of params=, at share()")
+        for group, places in zip(self.param_groups, self._of_group):
+            decay = group["weight_decay"]
+            if decay and not self._formula.decouples and self.pushes_next:
+                torch._foreach_add_([self._gradients[i] for i in places], [self._values[i] for i in places],
+                                    alpha=decay * self._push_every)
+
+    def _attach(self) -> None:
+        for i, gradient in enumerate(self._gradients):
+            parameter = self._parameters[i]
+            given = parameter.grad
+            if given is gradient:
+                continue
+            if given is not None:
+                # What is not plain gets a gradient of its own type in each backward pass.
+                if self._plain[i] and self._waiting == 0:
+                    gradient.copy_(given)
+                else:
+                    gradient.add_(given)
+            elif self._plain[i] and self._waiting == 0:
+                gradient.zero_()
+            parameter.grad = gradient if self._plain[i] else None
+
+    def _hand_in(self) -> None:
+        if self._push_every > 1:
+            torch._foreach_mul_(self._gradients, 1 / self._push_every)
+        if self.job._is_chief and self._rates != (rates := self._rates_now()):
+            self.job.set_rates(rates)
+            self._rates = rates
+        self._waiting = 0
+        job = self.job
+        try:
+            job.push()
+        except DeadlineExceeded:  # it is given up
+            self._renew()
+            raise
+        outcome = job.wait()
+        self._renew()
+        self._stepped(outcome)
+
+    def _renew(self) -> None:
+        """The values of now, and gradients of 0."""
+        self.job.pull(self._pull)
+        if self.job._over:
+            return
+        arrays = self._core.gradients()
+        if self._moves != self._core.moves():
+            self._point(arrays)
+        for i, values in self._staged:
+            values.copy_(self._values[i], non_blocking=True)
+        if self._staged and torch.cuda.is_available():  # never run
+            torch.cuda.synchronize()  # the copy of the pull is overwritten by the next one
+        self._zero()
+        self._note_versions()
+
+    def _zero(self) -> None:
+        self._core.zero_gradients()
+        self._clean = [gradient._version for gradient in self._gradients]
+
+    def _note_versions(self) -> None:
+        self._versions = [parameter._version for parameter in self._parameters]
+
+    def _point(self, arrays: Mapping[str, Any]) -> None:
+        """Parameters and gradients are where the arrays of the job are now."""
+        self._moves = self._core.moves()
+        values = self.job._values
+        if len(self._tensors) > 32 * len(self._names):
+            self._tensors.clear()
+        self._values = [self._tensor(values[name]) for name in self._names]
+        self._gradients = [self._tensor(arrays[name]) for name in self._names]
+        for i, parameter in enumerate(self._parameters):
+            if self._plain[i]:
+                parameter.data = self._values[i]
+                parameter.grad = self._gradients[i]
+        self._places = [parameter.data_ptr() for parameter in self._parameters]
+
+    def _tensor(self, array: Any) -> torch.Tensor:
+        known = self._tensors.get(id(array))
+        if known is None:
+            known = self._tensors[id(array)] = tensor_of(array)
+            known._array = array  # type: ignore[attr-defined]  # so that no other has its id
+        return known
+
+    # --- Rates -----------------------------------------------------------------------------------
+
+    def _rates_now(self) -> list[tuple[float, float]]:
+        decouples = self._formula.decouples
+        return [(float(group["lr"]), float(group["weight_decay"]) if decouples else 0.0) for group in self.param_groups]
+
+    # --- What would be lost ----------------------------------------------------------------------
+
+    def _complain(self) -> None:
+        for i, (name, parameter) in enumerate(zip(self._names, self._parameters)):
+            if parameter.data_ptr() != self._places[i]:
+                raise FailedPrecondition(f"the parameter {name!r} has got other memory than the job's, as model.to() and "
+                                         "model.half() give it: call these before share()")
+            if parameter._version != self._versions[i]:
+                raise FailedPrecondition(f"the parameter {name!r} was written to since the last step, and the job's values "
+                                         "are others: load or change values before share(), or after opt.leave()")
+
+    def _before_load(self, module: torch.nn.Module, state_dict: Mapping[str, Any], prefix: str, metadata: Any,
+                     *_: Any) -> None:
+        if self.job._left:
+            return
+        if metadata.get("assign_to_params_buffers"):
+            raise FailedPrecondition("load_state_dict(assign=True) gives the model other parameters than the job's: do it "
+                                     "before share(), or after opt.leave()")
+        own = module.state_dict(prefix=prefix)
+        for name, parameter in own.items():
+            given = state_dict.get(name)
+            if isinstance(given, torch.Tensor) and given.shape == parameter.shape and not torch.equal(
+                    given.to(parameter), parameter) and any(parameter.data_ptr() == place for place in self._places):
+                raise FailedPrecondition(f"load_state_dict() has other values of {name!r} than the job: load them before "
+                                         "share(), or after opt.leave()")

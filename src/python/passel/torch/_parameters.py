@@ -1,0 +1,108 @@
+"""The parameters of a module: which of them are shared, and how their memory is the job's."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._errors import InvalidArgument
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+class _Writable:
+    """Shows an array of the library, which is read-only for NumPy, as one that is not."""
+
+    def __init__(self, array: "np.ndarray[Any, Any]") -> None:
+        self._array = array  # its memory
+        shown = dict(array.__array_interface__)
+        shown["data"] = (shown["data"][0], False)
+        self.__array_interface__ = shown
+
+
+def tensor_of(array: "np.ndarray[Any, Any]") -> torch.Tensor:
+    """The same memory as a tensor."""
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))
+
+
+def grouped(module: torch.nn.Module, params: Any) -> tuple[list[dict[str, Any]], dict[str, torch.nn.Parameter]]:
+    """param_groups as torch.optim takes them, and the parameters that are shared by their names, tied ones
+    once. Those that need no gradient stay each process's own."""
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgument(f"share() takes a torch.nn.Module, not a {type(module).__name__}: give your model")
+    names: dict[torch.nn.Parameter, str] = {}
+    for name, parameter in module.named_parameters():
+        names[parameter] = name
+    for name, submodule in module.named_modules():
+        if getattr(submodule, "sparse", False) and isinstance(submodule, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+            raise InvalidArgument(f"the embedding {name!r} has sparse gradients, and the arena dense ones: make it with "
+                                  "sparse=False")
+    groups = _groups([parameter for parameter in names if parameter.requires_grad] if params is None else params)
+    shared: dict[str, torch.nn.Parameter] = {}
+    for group in groups:
+        for parameter in group["params"]:
+            if parameter not in names:
+                raise InvalidArgument("a group of params= has a tensor that is no parameter of the model: give parameters "
+                                      "of the model alone")
+            if parameter.requires_grad:
+                if names[parameter] in shared:
+                    raise InvalidArgument(f"the parameter {names[parameter]!r} is twice in params=: give it once")
+                shared[names[parameter]] = parameter
+        group["params"] = [parameter for parameter in group["params"] if parameter.requires_grad]
+    if not shared:
+        raise InvalidArgument("the model has no parameter that needs a gradient: share() has nothing to train")
+    return groups, shared
+
+
+def check(shared: Mapping[str, torch.nn.Parameter], masters: bool) -> None:
+    """Raises for what cannot be shared."""
+    for name, parameter in shared.items():
+        what = None
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            what = "is not there yet (a lazy module): run the model once before"
+        elif parameter.is_meta:
+            what = "is on the device meta and has no values: make the model on a real one, as by to_empty()"
+        elif parameter.is_complex():
+            what = f"is of {parameter.dtype}, and passel trains float32: give torch.view_as_real() of it"
+        elif parameter.layout is not torch.strided:
+            what = f"has the layout {parameter.layout}, and the arena dense values: make it dense"
+        elif parameter.dtype in _HALVES:
+            if not masters:
+                what = (f"is of {parameter.dtype}, and its updates would be lost in rounding: give share() masters=True, "
+                        "which keeps float32 ones in the arena")
+        elif parameter.dtype is not torch.float32:
+            what = f"is of {parameter.dtype}, and passel trains float32: call model.float() before"
+        elif parameter.device.type not in ("cpu", "cuda"):
+            what = f"is on the device {parameter.device}, and passel knows cpu and cuda: move the model"
+        if what is not None:
+            raise InvalidArgument(f"the parameter {name!r} {what}")
+
+
+def first_values(shared: Mapping[str, torch.nn.Parameter]) -> dict[str, "np.ndarray[Any, Any]"]:
+    """What join() takes."""
+    with torch.no_grad():
+        return {name: np.ascontiguousarray(parameter.detach().float().cpu().numpy()).reshape(tuple(parameter.shape))
+                for name, parameter in shared.items()}
+
+
+def is_plain(parameter: torch.Tensor) -> bool:
+    """Whether memory of the job can be its values and its gradient."""
+    return parameter.dtype is torch.float32 and parameter.device.type == "cpu"
+
+
+def _groups(params: Any) -> list[dict[str, Any]]:
+    given: list[Any] = list(params) if isinstance(params, Iterable) else [None]
+    if all(isinstance(group, dict) and "params" in group for group in given) and given:
+        made = [dict(group) for group in given]
+        for group in made:
+            own = group["params"]
+            group["params"] = [own] if isinstance(own, torch.Tensor) else list(own)
+    else:
+        made = [{"params": given}]
+    for group in made:
+        group["params"] = [each[1] if isinstance(each, tuple) and len(each) == 2 else each for each in group["params"]]
+        if not all(isinstance(each, torch.nn.Parameter) for each in group["params"]):
+            raise InvalidArgument("params= takes parameters, or groups {\"params\": [...], \"lr\": ...} as torch.optim does: "
+                                  "give these")
+    return made

@@ -1,0 +1,162 @@
+"""passel.torch in several processes under passel run."""
+
+import os
+import re
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+import passel
+
+SCRIPT = """
+    import os, sys
+    import torch
+    import passel.torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    X, Y = torch.randn(32, 6), torch.randn(32, 3)
+    torch.manual_seed(int(os.environ["RANK"]) + 1)  # first values that differ: the chief's count
+
+    def make():
+        return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    def loss_of(model, rank, world):
+        own = slice(rank * 32 // world, (rank + 1) * 32 // world)
+        return torch.nn.functional.mse_loss(model(X.to(model[0].weight.dtype)[own]), Y.to(model[0].weight.dtype)[own])
+    """
+
+
+def same(values, model):
+    return max(np.abs(values[name].numpy() - p.detach().numpy()).max() for name, p in model.named_parameters())
+
+
+def recompute():
+    names = {"__name__": "again"}
+    text = "\n".join(line[4:] for line in SCRIPT.splitlines())
+    os.environ["RANK"] = "0"
+    exec(text, names)
+    del os.environ["RANK"]
+    return names
+
+
+def test_rounds_are_the_mean_with_the_chiefs_rates(start, tmp_path):
+    running = start(SCRIPT + f"""
+    model = make()
+    groups = [{{"params": [model[0].weight, model[2].weight], "weight_decay": 0.1}},
+              {{"params": [model[0].bias, model[2].bias], "lr": 0.02, "weight_decay": 0.0}}]
+    with passel.torch.share(model, "adamw", params=groups, lr=0.01, mode="barrier") as opt:
+        scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1 / (1 + step))
+        for _ in range(30):
+            opt.zero_grad()
+            loss_of(model, opt.job.rank, opt.job.world_size).backward()
+            opt.step()
+            if opt.job.is_chief:
+                scheduler.step()
+        assert opt.job.global_step == 30, opt.job.global_step
+        places = [p.data_ptr() == opt.job.pull("view")[n].__array_interface__["data"][0] for n, p in model.named_parameters()]
+        assert all(places), places  # a view, in rounds
+        if opt.job.is_chief:
+            torch.save(model.state_dict(), {str(tmp_path / "values")!r})
+            state = opt.state_dict()["state"]
+            assert len(state) == 4 and all(float(each["step"]) == 30 for each in state.values()), state
+            torch.save(opt.state_dict(), {str(tmp_path / "state")!r})
+    """, run=["--workers=2"]).end()
+    assert running.out == ""
+    names = recompute()
+    model = names["make"]().double()
+    groups = [{"params": [model[0].weight, model[2].weight], "weight_decay": 0.1},
+              {"params": [model[0].bias, model[2].bias], "lr": 0.02, "weight_decay": 0.0}]
+    plain = torch.optim.AdamW(groups, lr=0.01)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(plain, lambda step: 1 / (1 + step))
+    for _ in range(30):
+        plain.zero_grad()
+        names["loss_of"](model, 0, 1).backward()
+        plain.step()
+        scheduler.step()
+    assert same(torch.load(tmp_path / "values"), model) < 1e-5
+    theirs, ours = plain.state_dict()["state"], torch.load(tmp_path / "state")["state"]
+    for number in range(4):
+        for slot in ("exp_avg", "exp_avg_sq"):
+            np.testing.assert_allclose(ours[number][slot], theirs[number][slot], atol=1e-6)
+
+
+def test_local_sgd_is_the_mean_of_what_the_workers_have(start, tmp_path):
+    start(SCRIPT + f"""
+    model = make()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with passel.torch.share(model, "delta", inner=inner, push_every=3, mode="barrier") as opt:
+        for _ in range(12):
+            opt.zero_grad()
+            loss_of(model, opt.job.rank, 2).backward()
+            opt.step()
+        if opt.job.is_chief:
+            torch.save(model.state_dict(), {str(tmp_path / "values")!r})
+    """, run=["--workers=2"]).end()
+    names = recompute()
+    models = [names["make"]().double() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    inners = [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for model in models]
+    for k in range(12):
+        for rank in range(2):
+            inners[rank].zero_grad()
+            names["loss_of"](models[rank], rank, 2).backward()
+            inners[rank].step()
+        if k % 3 == 2:
+            with torch.no_grad():
+                for p, q in zip(models[0].parameters(), models[1].parameters()):
+                    mean = (p + q) / 2
+                    p.copy_(mean)
+                    q.copy_(mean)
+    assert same(torch.load(tmp_path / "values"), models[0]) < 1e-5
+
+
+BUFFERS = """
+    import os, sys, time
+    import torch
+    import passel.torch
+
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(3))
+            self.register_buffer("seen", torch.zeros(5))
+            self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    model = Counts()
+    with passel.torch.share(model, "sgd", lr=0.1, buffers=sys.argv[1]) as opt:
+        print("pid", os.getpid(), "rank", opt.job.rank, "begins with", model.seen[0].item(), model.steps.item(), flush=True)
+        for number in opt.job.steps():
+            opt.zero_grad()
+            model.weight.sum().backward()
+            model.seen[:] = opt.job.rank + 10
+            model.steps += 1
+            opt.step()
+            if number == 20:
+                print("at 20:", model.seen.tolist(), "of", opt.job.rank, flush=True)
+            time.sleep(0.005)
+    """
+
+
+@pytest.mark.parametrize("policy", ["own", "chief"])
+def test_buffers_outlive_their_worker(start, policy, job_id):
+    running = start(BUFFERS, policy, run=["--workers=2", f"--job_id={job_id}"])
+    running.await_text("at 20:", 2)
+    for rank in (0, 1):
+        (pid,) = re.findall(rf"pid (\d+) rank {rank} ", running.out)
+        os.kill(int(pid), signal.SIGKILL)
+        running.await_text(f"rank {rank} begins", 2)
+    subprocess.run([passel.program(), "ctl", "stop", job_id], check=True, timeout=60)
+    running.end()
+    for rank in (0, 1):
+        seen, steps = re.findall(rf"rank {rank} begins with ([\d.]+) (\d+)", running.out)[1]
+        assert int(steps) >= 20 and float(seen) in (10, 11)
+        if policy == "own":
+            assert float(seen) == rank + 10
+    if policy == "chief":
+        assert "at 20: [10.0, 10.0, 10.0, 10.0, 10.0] of 0" in running.out
+        assert "of 1" in running.out and "[11.0, 11.0, 11.0, 11.0, 11.0] of 1" not in running.out
+    left = [path for path in (os.scandir(os.environ["XDG_RUNTIME_DIR"] + "/passel")) if path.name.startswith("torch-")]
+    assert left == []

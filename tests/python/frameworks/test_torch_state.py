@@ -1,0 +1,208 @@
+"""passel.torch in a job of one process: what is saved, what is refused, and optimizers of one's own."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+import passel
+import passel.torch
+from models import OPTIMIZERS, Odd, difference, loss_of, make, train
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_goes_back_and_forth_between_passel_and_plain_pytorch(name):
+    kind, arguments = OPTIMIZERS[name]
+    model, other, plain = make(), make(1), make()
+    theirs = kind(plain.parameters(), **arguments)
+    train(plain, theirs, 5)
+    model.load_state_dict(plain.state_dict())
+    with passel.torch.share(model, name, state_dict=theirs.state_dict(), **arguments) as opt:  # there
+        assert opt.job.global_step == (5 if "adam" in name or name == "adagrad" else 0)
+        train(model, opt, 5)
+        file = io.BytesIO()
+        torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)  # and back
+    other.load_state_dict(saved["model"])
+    back = kind(other.parameters(), **{**arguments, "lr": 7.0})
+    back.load_state_dict(saved["optimizer"])
+    assert back.param_groups[0]["lr"] == arguments["lr"]
+    train(other, back, 5)
+    train(plain, theirs, 10)
+    assert difference(other, plain) < 1e-5
+    assert set(saved["optimizer"]["param_groups"][0]) == set(theirs.param_groups[0])
+
+
+def refused(kind, sentence, *arguments, **settings):
+    with pytest.raises(kind, match=sentence) as caught:
+        passel.torch.share(*arguments, **settings).leave()
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_is_said_in_one_sentence():
+    bad = passel.InvalidArgument
+    refused(bad, "takes a torch.nn.Module, not a list", [])
+    refused(bad, "knows the optimizers sgd, .*, but not 'adan'", make(), "adan")
+    refused(bad, "not 'rmsprop' .PyTorch's RMSprop is none", make(), "rmsprop")
+    refused(bad, "amsgrad=False alone, not True", make(), "adam", amsgrad=True)
+    refused(bad, "maximize=False alone", make(), "sgd", maximize=True)
+    refused(bad, "dampening=0 alone, not 0.5", make(), "sgd", momentum=0.9, dampening=0.5)
+    refused(bad, "torch.optim.Adam refuses .* Invalid learning rate: -1", make(), "adam", lr=-1.0)
+    refused(bad, "calls the learning rate lr", make(), "adam", learning_rate=0.1)
+    refused(bad, "tf.adam has no rate", make(), "tf.adam")
+    refused(bad, r"pull= takes \"auto\", \"view\" or \"copy\", not 'fast'", make(), pull="fast")
+    refused(bad, "push_every is steps for one update, 1 or more, not 0", make(), push_every=0)
+    refused(bad, "buffers= takes", make(), buffers="all")
+    refused(bad, "'0.weight' is of torch.bfloat16.* masters=True", make().bfloat16())
+    refused(bad, "'0.weight' is of torch.float64.*model.float()", make().double())
+    refused(bad, "'0.weight' is on the device meta", torch.nn.Sequential(torch.nn.Linear(2, 2, device="meta")))
+    refused(bad, "is of torch.complex64", torch.nn.Linear(2, 2, dtype=torch.complex64))
+    refused(bad, "'0.weight' is not there yet", torch.nn.Sequential(torch.nn.LazyLinear(2)))
+    refused(bad, "embedding '0' has sparse gradients", torch.nn.Sequential(torch.nn.Embedding(3, 2, sparse=True)))
+    refused(bad, "no parameter that needs a gradient", torch.nn.ReLU())
+    refused(bad, "no parameter of the model", make(), params=make().parameters())
+    refused(bad, "setting colour is not known", make(), "adam", colour="red")
+    state = torch.optim.Adam(make().parameters(), betas=(0.5, 0.9)).state_dict()
+    refused(bad, "has betas=.0.5, 0.9., and share", make(), "adam", state_dict=state)
+    refused(bad, "takes what state_dict.. of an optimizer has given", make(), "adam", state_dict={"a": 1})
+    refused(bad, r"has groups of \[4\] parameters, and the model shares groups of \[2\]", torch.nn.Linear(2, 2), "adam",
+            state_dict=state)
+    refused(bad, 'optimizer="delta" needs inner=', make(), "delta")
+    with passel.torch.share(make(), "adam") as opt:
+        with pytest.raises(bad, match="a parameter cannot be added later"):
+            opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
+        with pytest.raises(bad, match="has no state_dict"):
+            opt.track(epoch=3)
+
+
+def test_what_would_be_lost_is_refused():
+    model, other = make(), make(1)
+    late = passel.FailedPrecondition
+    with passel.torch.share(model, "adam") as opt:
+        train(model, opt, 2)
+        with pytest.raises(late, match="has other values of '0.weight' than the job: load them before share"):
+            model.load_state_dict(other.state_dict())
+        with pytest.raises(late, match="load_state_dict.assign=True. gives the model other parameters"):
+            model.load_state_dict(model.state_dict(), assign=True)
+        plain = torch.optim.Adam(other.parameters())
+        train(other, plain, 1)
+        with pytest.raises(late, match=r"give them to share\(state_dict=...\)"):
+            opt.load_state_dict(plain.state_dict())
+        train(model, opt, 1)
+        with torch.no_grad():
+            model[0].weight.clamp_(-0.1, 0.1)
+        loss_of(model).backward()
+        with pytest.raises(late, match="'0.weight' was written to since the last step"):
+            opt.step()
+        opt.leave()
+        model.load_state_dict(other.state_dict())
+        assert difference(model, other) == 0
+    model = make()
+    with passel.torch.share(model, "sgd") as opt:
+        model.half()
+        with pytest.raises(late, match="'0.weight' has got other memory than the job's"):
+            opt.step()
+
+
+def test_a_gradient_that_is_no_number_is_not_handed_in():
+    model = make()
+    with passel.torch.share(model, "sgd", lr=0.1) as opt:
+        train(model, opt, 1)
+        before = [p.detach().clone() for p in model.parameters()]
+        (loss_of(model) * float("nan")).backward()
+        with pytest.raises(passel.Diverged, match="0.weight"):
+            opt.step()
+        assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
+        train(model, opt, 2)
+        assert opt.job.global_step == 3
+
+
+def test_delta_alone_is_the_inner_optimizer():
+    model, other = make(), make()
+    inner = torch.optim.Adam(model.parameters(), lr=0.01)
+    with passel.torch.share(model, "delta", inner=inner, push_every=4, mode="barrier") as opt:
+        scheduler = torch.optim.lr_scheduler.StepLR(opt, 5)
+        train(model, opt, 12, scheduler=scheduler)
+        assert opt.job.global_step == 3 and opt.param_groups is inner.param_groups
+        centre = opt.job.pull("copy")
+        assert all(np.allclose(centre[name], p.detach(), atol=1e-6) for name, p in model.named_parameters())
+    plain = torch.optim.Adam(other.parameters(), lr=0.01)
+    train(other, plain, 12, scheduler=torch.optim.lr_scheduler.StepLR(plain, 5))
+    assert difference(model, other) < 1e-5
+
+
+def test_elastic_averaging_moves_both_towards_each_other():
+    model = make()
+    inner = torch.optim.SGD(model.parameters(), lr=0.5)
+    with passel.torch.share(model, "delta", inner=inner, elastic=0.25) as opt:
+        centre = {name: values.copy() for name, values in opt.job.pull("copy").items()}
+        for _ in range(5):
+            own = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+            inner.zero_grad()
+            loss_of(model).backward()
+            own = {name: own[name] - np.float32(0.5) * p.grad.numpy() for name, p in model.named_parameters()}
+            opt.step()
+            for name, p in model.named_parameters():
+                difference = own[name] - centre[name]
+                np.testing.assert_allclose(p.detach().numpy(), own[name] - 0.25 * difference, atol=1e-6)
+                centre[name] += 0.25 * difference
+        now = opt.job.pull("copy")
+        for name in now:
+            np.testing.assert_allclose(now[name], centre[name], atol=1e-6)
+
+
+def test_a_checkpoint_and_what_is_beside_it(tmp_path):
+    torch.manual_seed(0)
+    model = Odd()
+    x = torch.tensor([0, 1, 2, 3, 4, 0])
+
+    def step(net, opt):
+        opt.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), x).backward()
+        opt.step()
+
+    settings = {"lr": 0.01, "checkpoint_dir": tmp_path / "train", "keep_checkpoints": 2}
+    with passel.torch.share(model, "adam", **settings) as opt:
+        scheduler = torch.optim.lr_scheduler.StepLR(opt, 3)
+        opt.track(scheduler=scheduler)
+        for _ in range(5):
+            step(model, opt)
+            scheduler.step()
+        assert opt.save() == 5
+        random = torch.rand(3)
+        beside = sorted(path.name for path in (tmp_path / "train").glob("*.torch"))
+        assert beside[-1] == "model.ckpt-5.torch"
+    buffers = {name: b.clone() for name, b in model.named_buffers()}
+    torch.manual_seed(7)
+    again = Odd()
+    with passel.torch.share(again, "adam", **settings) as opt:
+        assert opt.job.global_step == 5 and difference(again, model) == 0
+        assert torch.equal(torch.rand(3), random)
+        for name, b in again.named_buffers():
+            assert torch.equal(b, buffers[name])
+        new = torch.optim.lr_scheduler.StepLR(opt, 3)
+        opt.track(scheduler=new)
+        assert new.state_dict() == scheduler.state_dict()
+        for _ in range(3):
+            step(again, opt)
+            opt.save()
+    sets = {path.name.split(".safetensors")[0] for path in (tmp_path / "train").glob("*.safetensors")}
+    beside = {path.name.split(".torch")[0] for path in (tmp_path / "train").glob("model*.torch")}
+    assert sets == beside == {"model.ckpt-7", "model.ckpt-8"}
+
+
+def test_a_scheduler_that_follows_the_job(tmp_path):
+    model, other = make(), make()
+    for begin in (0, 10):
+        with passel.torch.share(model, "sgd", lr=0.1, checkpoint_dir=tmp_path / "train") as opt:
+            assert opt.job.global_step == begin
+            scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (1 + epoch))
+            opt.follow(scheduler, every=5)
+            assert scheduler.last_epoch == begin // 5
+            train(model, opt, 10)
+            assert scheduler.last_epoch == begin // 5 + 2
+    for step in range(20):
+        train(other, torch.optim.SGD(other.parameters(), lr=0.1 / (1 + step // 5)), 1)
+    assert difference(model, other) < 1e-6
