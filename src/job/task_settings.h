@@ -31,6 +31,7 @@ struct TaskSettings {
   double lease = 15;  // seconds
   std::string fabric_provider, fabric_iface;
   int fabric_port = 0;
+  std::optional<double> fabric_spin_us;  // none: as the network has it
   std::string save;
   bool existing_servers = false;
   DeviceSettings devices;
