@@ -107,6 +107,10 @@ SettingGroup TaskGroup() {
         "Default: 50 with --fabric_provider, else 0",
         Within(0, 1e6)},
        {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
+       {"report", At<&S::report>(),
+        "ps/0 writes what the job achieved as JSON to this file when it ends. -: to standard "
+        "output, and everything else to standard error",
+        kNotInFile},
        {"existing_servers", At<&S::existing_servers>(),
         "A worker opens no endpoint of its own and uses the servers that run"}}};
 }

@@ -32,7 +32,7 @@ struct TaskSettings {
   std::string fabric_provider, fabric_iface;
   int fabric_port = 0;
   std::optional<double> fabric_spin_us;  // none: as the network has it
-  std::string save;
+  std::string save, report;
   bool existing_servers = false;
   DeviceSettings devices;
   // Set by a supervisor for its children; descriptors are inherited.
