@@ -10,6 +10,7 @@
 #include "job/result_output.h"
 #include "job/train_settings.h"
 #include "optim/optimizer.h"
+#include "store/membership.h"
 
 namespace passel::job {
 namespace {

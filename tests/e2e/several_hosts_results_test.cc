@@ -161,13 +161,13 @@ TEST_F(SeveralHostsResultsTest, Ps0ReportsOfTheJob) {
     EXPECT_EQ(report["exit_code"], stopped ? 130 : 0);
     EXPECT_EQ(report["interrupted"], stopped);
     EXPECT_EQ(report["model"], "mlp");
-    EXPECT_EQ(report["modes"][0]["mode"], "ssp");
+    EXPECT_EQ(report["modes"][0]["mode"], "ssp=3");
     EXPECT_TRUE(report["test_accuracy"].is_null());
     ASSERT_EQ(report["workers"].size(), 2u);
     std::int64_t local = 0;
     for (const auto& worker : report["workers"]) {
       EXPECT_GT(worker["local_steps"].get<int>(), 0);
-      EXPECT_EQ(worker["exit"], stopped ? "left" : "done");
+      EXPECT_EQ(worker["exit"], "done");
       local += worker["local_steps"].get<std::int64_t>();
     }
     EXPECT_EQ(report["local_steps"], local);
