@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -58,6 +59,8 @@ struct BulkOptions {
   /// Each pipe listens on a port of its own, out of `ports` from `port` on; 0: any that is free.
   std::uint16_t port = 0;
   int ports = 1;
+  /// How long after the last message who waits polls before it sleeps; zero: it sleeps at once.
+  std::chrono::nanoseconds spin = std::chrono::microseconds(50);
 };
 
 /// Of the library that has the networks.

@@ -12,6 +12,15 @@ void LeadHere::Stop() {
   LocalLead::Stop();
 }
 
+Status LeadHere::AwaitSlowest(Deadline deadline) {
+  remote_->near_enough_next = false;
+  const bool at_once = NearEnough(0);
+  PASSEL_RETURN_IF_ERROR(LocalLead::AwaitSlowest(deadline));
+  if (!at_once) remote_->DropValues();
+  remote_->near_enough_next = NearEnough(1);
+  return {};
+}
+
 Status LeadHere::Arrive(std::uint64_t round) {
   PASSEL_RETURN_IF_ERROR(remote_->EndStages());
   PASSEL_RETURN_IF_ERROR(LocalLead::Arrive(round));
@@ -21,6 +30,7 @@ Status LeadHere::Arrive(std::uint64_t round) {
 
 Status LeadHere::EnterMode(const ModeWord& mode) {
   remote_->arriving = 0;
+  remote_->near_enough_next = false;
   return LocalLead::EnterMode(mode);
 }
 

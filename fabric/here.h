@@ -17,6 +17,7 @@ class LeadHere final : public LocalLead {
   explicit LeadHere(std::shared_ptr<RemoteWorker> remote);
 
   void Stop() override;
+  Status AwaitSlowest(Deadline deadline) override;
   Status Arrive(std::uint64_t round) override;
   Status EnterMode(const ModeWord& mode) override;
 

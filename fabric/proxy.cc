@@ -341,9 +341,10 @@ void Proxy::Reply(const Request& request, Answer answer) {
   // Before the values: what it says of them is not too much.
   answer.state = StateNow();
   std::span<const float> bulk;
-  if (answer.values && answer.status.ok() && !answer.working) {
+  if (std::exchange(answer.values, false) && answer.status.ok() && !answer.working) {
     PulledShard pulled;
     if (shard_.Pull(&pulled).ok()) {
+      answer.values = true;  // also where there are none
       answer.version = pulled.version;
       bulk = {pulled.values, memory_.floats};
     }
@@ -354,7 +355,6 @@ void Proxy::Reply(const Request& request, Answer answer) {
     bulk = copy_;
 #endif
   }
-  answer.values = !bulk.empty();
   const std::shared_ptr<Pipe> pipe = from_;
   if (!pipe->Send(Encode(answer), bulk).ok()) LosePipe(pipe);
   Heard();  // a large answer takes its time

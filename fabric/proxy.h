@@ -88,7 +88,7 @@ class Proxy {
   Status CheckPlace(const KindInfo& info) const;
   Status CheckStep(const Request& request) const;
   Answer Update(const Request& request);
-  Answer Count(const Request& request);
+  void LookAtSlowest(Answer* answer);
   Answer Round(const Request& request);
   Status OpenShard(const Request& request);
   Status EnterMode(std::uint64_t mode);

@@ -182,6 +182,7 @@ Answer Proxy::Step(const Request& request) {
       return Round(request);
     case Kind::kCount:
       answer.status = Once(request, &answer, [](Version*) { return Status(); });
+      if (answer.status.ok() && (request.flags & kSlowest)) LookAtSlowest(&answer);
       break;
     case Kind::kAwaitInitialized:
       answer.status =
@@ -231,6 +232,7 @@ Answer Proxy::Step(const Request& request) {
       break;
     case Kind::kAwaitSlowest:
       answer.status = InSlices(request, [&](Deadline slice) { return lead_->AwaitSlowest(slice); });
+      answer.number = lead_->NearEnough(1) ? 1 : 0;
       break;
     case Kind::kStage:
       answer.status = CheckMode();
@@ -333,6 +335,12 @@ Status Proxy::OpenShard(const Request& request) {
     PASSEL_RETURN_IF_ERROR(ReadBulk({shard_.contents(k), memory_.floats}));
   }
   return shard_.Open(request.start);
+}
+
+// Where ps/0 is not the only one, and all others have the update.
+void Proxy::LookAtSlowest(Answer* answer) {
+  answer->yes = lead_->AwaitSlowest(Deadline::After({})).ok();
+  answer->number = lead_->NearEnough(1) ? 1 : 0;
 }
 
 Answer Proxy::Update(const Request& request) {

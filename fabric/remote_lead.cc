@@ -35,8 +35,13 @@ Status RemoteLead::Restore(const JobProgress& progress) {
 
 Status RemoteLead::CountUpdate(std::int64_t* global_step) {
   if (!worker_->counted) {
-    PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, Kind::kCount));
+    auto call = std::make_unique<Call>(Kind::kCount);
+    if (bounded_) call->request.flags = kSlowest;
+    worker_->near_enough_next = false;
+    PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, std::move(call)));
     worker_->counted = answer.step;
+    worker_->near_enough = answer.yes;
+    worker_->near_enough_next = answer.number != 0;
   }
   *global_step = *worker_->counted;
   worker_->counted.reset();
@@ -52,7 +57,12 @@ Status RemoteLead::AwaitSlowest(Deadline deadline) {
   call->deadline = deadline;
   if (worker_->reaches_the_lead_alone()) worker_->shards[0]->AskForValues(call.get());
   PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, std::move(call)));
-  if (answer.values) worker_->shards[0]->TakeValues(answer, 0);
+  worker_->near_enough_next = answer.number != 0;
+  if (answer.values) {
+    worker_->shards[0]->TakeValues(answer, 0);
+  } else {
+    worker_->DropValues();  // they were read before the wait
+  }
   return {};
 }
 
@@ -138,6 +148,8 @@ Status RemoteLead::PublishChange() { return worker_->Step(0, Kind::kPublishChang
 
 Status RemoteLead::EnterMode(const ModeWord& mode) {
   PASSEL_RETURN_IF_ERROR(worker_->EnterMode(0, mode));
+  bounded_ = Has<&ModeTraits::bounded>(mode.setting.mode);
+  worker_->near_enough_next = false;
   worker_->arriving = 0;
   return {};
 }

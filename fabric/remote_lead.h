@@ -45,6 +45,7 @@ class RemoteLead final : public Lead {
   void BeginRound(std::uint64_t round, std::uint16_t flags);
 
   const std::shared_ptr<RemoteWorker> worker_;
+  bool bounded_ = false;  // the mode that this worker goes by
 };
 
 }  // namespace passel::fabric

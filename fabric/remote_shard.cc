@@ -51,13 +51,12 @@ Status RemoteShard::Pull(PulledShard* pulled) {
   const std::uint64_t completed = worker_->completed_round();
   if (rules_.rounds() && completed != round_) fresh_ = false;
   if (!fresh_) {
-    const auto ask = [](const RemoteShard& shard, Call* call) { shard.AskForValues(call); };
     if (rules_.rounds()) {
       // Another round may be made meanwhile. ps/0 says first which one its values are of, so that
       // none of the others' are of a former one.
-      Begin(Kind::kPull, ask);
+      BeginPull();
     } else {
-      BeginTogether(Kind::kPull, ask);
+      BeginPulls();
     }
     PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
     if (!answer.values && floats_ > 0) return Internal(fmt::format("ps/{} sent no values", shard_));
@@ -68,6 +67,19 @@ Status RemoteShard::Pull(PulledShard* pulled) {
   current_ = 1 - current_;
   *pulled = {values_[current_].floats().data(), version_, /*own=*/true, round_};
   return {};
+}
+
+void RemoteShard::BeginPull() {
+  Begin(Kind::kPull, [](const RemoteShard& shard, Call* call) { shard.AskForValues(call); });
+}
+
+// Not where values wait to be pulled.
+void RemoteShard::BeginPulls() {
+  const Call* mine = worker_->under_way(shard_);
+  if (mine != nullptr && mine->request.kind == Kind::kPull) return;
+  for (std::size_t s = worker_->shards.size(); s-- > 0;) {
+    if (!worker_->shards[s]->fresh_) worker_->shards[s]->BeginPull();
+  }
 }
 
 void RemoteShard::AskForValues(Call* call) const {
@@ -157,6 +169,7 @@ void RemoteShard::BeginApply(int slot, Deadline deadline) {
 }
 
 void RemoteShard::BeginUpdate(int slot, Deadline deadline, bool ahead) {
+  const bool with_values = ahead || !rules_.bounded() || worker_->near_enough_next;
   const auto update = [&](RemoteShard& shard, Call* call) {
     if (ahead && std::exchange(shard.fresh_, false)) shard.current_ = 1 - shard.current_;
     shard.ahead_ = ahead;
@@ -164,8 +177,7 @@ void RemoteShard::BeginUpdate(int slot, Deadline deadline, bool ahead) {
     call->request.slot = slot;
     call->bulk = {shard.gradient(slot), shard.floats_};
     if (!shard.alone_) {
-      // Nobody waits for slower ones behind it.
-      if (ahead || (worker_->lead_is_here() && !rules_.bounded())) shard.AskForValues(call);
+      if (with_values) shard.AskForValues(call);
       return;
     }
     call->request.flags = kCount | (rules_.bounded() ? kSlowest : 0);

@@ -39,6 +39,8 @@ class RemoteShard final : public Shard {
   /// They come with the answer to that, and TakeValues() says that they are there.
   void AskForValues(Call* call) const;
   void TakeValues(const Answer& answer, std::uint64_t round);
+  /// Those that nobody has pulled yet: Pull() asks for others.
+  void DropValues() { fresh_ = false; }
   /// On each that is reached. False: this shard has that round.
   bool BeginApplyRound(const RoundGrant& grant, Deadline deadline);
   /// What a round takes: gradient slot 0.
@@ -46,6 +48,8 @@ class RemoteShard final : public Shard {
 
  private:
   void BeginUpdate(int slot, Deadline deadline, bool ahead);
+  void BeginPull();
+  void BeginPulls();
   /// `fill` fills in the call of one shard.
   template <typename Fill>
   void Begin(Kind kind, const Fill& fill);

@@ -172,6 +172,11 @@ void RemoteWorker::BeginApplyRound(const RoundGrant& grant, Deadline deadline) {
   }
 }
 
+void RemoteWorker::DropValues() {
+  if (options.prefetch) return;  // there the next step begins on no newer ones
+  for (RemoteShard* shard : shards) shard->DropValues();
+}
+
 Status RemoteWorker::EndStages() {
   for (int s = 0; s < plan.variables.shards(); ++s) {
     const Call* call = under_way(s);

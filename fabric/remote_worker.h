@@ -51,6 +51,8 @@ class RemoteWorker {
   void BeginPump();
   /// On each, if it was not begun before.
   void BeginApplyRound(const RoundGrant& grant, Deadline deadline);
+  /// Values that came with the updates are too old.
+  void DropValues();
   /// Awaits all gradients that Stage() has sent.
   Status EndStages();
   /// Its answer is not awaited any more.
@@ -89,9 +91,12 @@ class RemoteWorker {
   std::uint64_t arriving = 0;
   std::uint64_t applying = 0;  ///< the last round whose update was begun
 
-  // What came of the update of reaches_the_lead_alone(), beside the values.
-  std::optional<std::int64_t> counted;  ///< for CountUpdate()
-  bool near_enough = false;             ///< for AwaitSlowest()
+  /// What came of the update of reaches_the_lead_alone(), beside the values: for CountUpdate().
+  std::optional<std::int64_t> counted;
+  bool near_enough = false;  ///< what came of the last count: for AwaitSlowest()
+  /// ssp: when ps/0 was asked last, all others had made the steps that the values after the next
+  /// update must have. So they may be read with it, before it is counted.
+  bool near_enough_next = false;
 
  private:
   void Heard(const Answer& answer);

@@ -267,8 +267,9 @@ void Session::Take(Lock& lock, const std::shared_ptr<Pipe>& pipe, const Arrival&
     heard_(answer);
     return;
   }
-  answer.values = answer.values && !call->into.empty() && arrival.bulk_floats == call->into.size();
-  if (answer.values) {
+  answer.values = answer.values && (call->request.flags & kValues) != 0 &&
+                  arrival.bulk_floats == call->into.size();
+  if (answer.values && !call->into.empty()) {
     ++call->uses;
     lock.unlock();
     const Status read = pipe->ReadBulk(call->into);

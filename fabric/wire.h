@@ -43,7 +43,7 @@ enum class Kind : std::uint8_t {
   kAwaitChange,
   kPublishChange,
   kUpdate,  ///< Apply(); with kCount also CountUpdate(), with kSlowest AwaitSlowest() if at once
-  kCount,
+  kCount,   ///< CountUpdate(); with kSlowest AwaitSlowest() if at once
   kAwaitSlowest,
   kStage,
   kRound,  ///< those of kStageIt, kArrive, kAwait, kApply that are asked for, in this order
@@ -163,7 +163,8 @@ struct Answer {
   Status status;
   State state;
   Version version = 0;  ///< of the values that come along
-  /// Version before an update; global step; step of a change; set of rates.
+  /// Version before an update; global step; step of a change; set of rates; what looks for the
+  /// slowest: 1 if this worker would be near enough after one step more.
   std::uint64_t number = 0;
   /// There is a number; near enough; decided; complete. kHello: this life has left.
   bool yes = false;

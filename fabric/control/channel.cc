@@ -34,6 +34,16 @@ Status Channel::Over(const Status& why) {
   return why_;
 }
 
+// Relaxed, as in Polls(): a hint when to sleep, which orders nothing.
+void Channel::NoteTraffic() {
+  if (spin_.count() > 0) traffic_ns_.store(MonotonicNs(), std::memory_order_relaxed);
+}
+
+bool Channel::Polls() const {
+  return spin_.count() > 0 &&
+         MonotonicNs() - traffic_ns_.load(std::memory_order_relaxed) < spin_.count();
+}
+
 void Channel::Shut(const Status& why) { (void)Over(why); }
 
 // With `stalls_only` the deadline begins anew whenever something goes.
@@ -49,6 +59,7 @@ Status Channel::Flush(Deadline deadline, bool stalls_only) {
     }
   }
   outbox_.clear();
+  NoteTraffic();
   return {};
 }
 
@@ -94,7 +105,10 @@ Result<Frame> Channel::Receive(Deadline deadline) {
     const Result<std::size_t> came = ReceiveNow(socket_.get(), opener_.Room());
     if (!came.ok()) return Over(came.status());
     opener_.Filled(*came);
-    if (*came > 0) continue;
+    if (*came > 0) {
+      NoteTraffic();
+      continue;
+    }
     if (!opener_.partial()) {
       partial_since_ns_ = 0;
     } else if (partial_since_ns_ == 0) {
@@ -103,6 +117,7 @@ Result<Frame> Channel::Receive(Deadline deadline) {
       return Over(Unavailable("a frame stands still"));
     }
     if (deadline.Expired()) return DeadlineExceeded("no frame came");
+    if (Polls()) continue;
     Deadline wait = deadline;
     if (partial_since_ns_ != 0) {
       wait = Deadline::At(std::min(wait.at_ns(), partial_since_ns_ + stall_limit_.count() + 1));

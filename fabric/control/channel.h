@@ -29,6 +29,10 @@ class Channel {
   Channel(FileDescriptor socket, const StreamKeys& keys,
           std::chrono::nanoseconds stall_limit = std::chrono::seconds(5));
 
+  /// For so long after something came or went who receives polls before it sleeps; zero: it sleeps
+  /// at once. REQUIRES: nobody uses it yet.
+  void PollFor(std::chrono::nanoseconds spin) { spin_ = spin; }
+
   int fd() const { return socket_.get(); }
   std::chrono::nanoseconds stall_limit() const { return stall_limit_; }
 
@@ -47,11 +51,15 @@ class Channel {
   void Shut(const Status& why);
 
  private:
+  void NoteTraffic();
+  bool Polls() const;
   Status Flush(Deadline deadline, bool stalls_only);
   Status Over(const Status& why);
 
   const FileDescriptor socket_;
   const std::chrono::nanoseconds stall_limit_;
+  std::chrono::nanoseconds spin_{0};
+  std::atomic<std::int64_t> traffic_ns_{0};  // MonotonicNs(); kept only where spin_ is not zero
   std::atomic<bool> over_{false};
   std::mutex why_mutex_;
   Status why_;  // under why_mutex_

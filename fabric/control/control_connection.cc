@@ -151,7 +151,10 @@ Result<std::unique_ptr<Pipe>> ControlConnection::MakePipe(Deadline deadline, Pur
     std::erase_if(pipes_, [](const auto& pipe) { return pipe.expired(); });
     pipes_.push_back(channel);
   }
-  if (bulk == nullptr) return std::unique_ptr<Pipe>(std::make_unique<TcpPipe>(std::move(channel)));
+  if (bulk == nullptr) {
+    if (purpose == Purpose::kPipe) channel->PollFor(options_.spin);
+    return std::unique_ptr<Pipe>(std::make_unique<TcpPipe>(std::move(channel)));
+  }
   return std::unique_ptr<Pipe>(std::make_unique<LinkedPipe>(std::move(bulk), std::move(channel)));
 }
 

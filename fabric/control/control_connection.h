@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -35,6 +36,8 @@ struct ControlOptions {
   std::chrono::nanoseconds handshake_limit = std::chrono::seconds(5);
   std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
   HostResolver resolver = ResolveBySystem;
+  /// Of a pipe over its own connection: Channel::PollFor().
+  std::chrono::nanoseconds spin{0};
   /// What carries the messages of Purpose::kPipe; null: their own connection, sealed.
   std::shared_ptr<BulkNetwork> bulk;
   /// Called once, from the thread of the connection, when the other side is gone; not when this

@@ -40,7 +40,8 @@ Result<std::unique_ptr<FabricNetwork>> FabricNetwork::Open(const BulkOptions& op
   }
   // Says now what is wrong with the interface.
   if (!own.interface.empty()) PASSEL_RETURN_IF_ERROR(Network::Open(own).status());
-  return std::unique_ptr<FabricNetwork>(new FabricNetwork(std::move(own), std::move(name)));
+  return std::unique_ptr<FabricNetwork>(
+      new FabricNetwork(std::move(own), options.spin, std::move(name)));
 }
 
 Result<std::unique_ptr<BulkPipe>> FabricNetwork::OpenPipe(const std::string& local) {
@@ -56,7 +57,10 @@ Result<std::unique_ptr<BulkPipe>> FabricNetwork::OpenPipe(const std::string& loc
     }
     network = known;
   }
-  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<FabricPipe> pipe, FabricPipe::Open(network));
+  FabricPipeOptions pipe_options;
+  pipe_options.spin = spin_;
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<FabricPipe> pipe,
+                          FabricPipe::Open(network, pipe_options));
   return std::unique_ptr<BulkPipe>(std::move(pipe));
 }
 

@@ -23,10 +23,11 @@ class FabricNetwork final : public BulkNetwork {
   Result<std::unique_ptr<BulkPipe>> OpenPipe(const std::string& local) override;
 
  private:
-  FabricNetwork(NetworkOptions options, std::string name)
-      : options_(std::move(options)), name_(std::move(name)) {}
+  FabricNetwork(NetworkOptions options, std::chrono::nanoseconds spin, std::string name)
+      : options_(std::move(options)), spin_(spin), name_(std::move(name)) {}
 
   const NetworkOptions options_;
+  const std::chrono::nanoseconds spin_;  // FabricPipeOptions::spin
   const std::string name_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Network>> networks_;  // by address

@@ -102,6 +102,7 @@ TaskSettings ClusterPart::SettingsOf(const TaskId& id) const {
   settings.token_file = task.flags.token_file;
   settings.insecure_no_auth = task.flags.insecure_no_auth;
   settings.lease = task.flags.lease;
+  settings.fabric_spin_us = task.flags.fabric_spin_us;
   if (in_environment) return settings;
   settings.job_name = id.job;
   settings.task_index = id.index;
@@ -116,6 +117,8 @@ std::string ClusterPart::LinesOf(const TaskId& id) const {
   if (!settings.token_file.empty()) lines += fmt::format("token_file={}\n", settings.token_file);
   if (settings.insecure_no_auth) lines += "insecure_no_auth=true\n";
   if (settings.lease != TaskSettings().lease) lines += fmt::format("lease={}\n", settings.lease);
+  if (settings.fabric_spin_us)
+    lines += fmt::format("fabric_spin_us={}\n", *settings.fabric_spin_us);
   if (in_environment) return lines;
   return lines + fmt::format("job_name={}\ntask_index={}\nps_hosts={}\nworker_hosts={}\n", id.job,
                              id.index, settings.ps_hosts, settings.worker_hosts);

@@ -19,6 +19,7 @@
 #include "job/remote_door.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
+#include "job/task_report.h"
 #include "shm/layout.h"
 #include "shm/ps_host.h"
 #include "store/membership.h"
@@ -204,6 +205,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
   Result<SignalEvents> signals = SignalEvents::Create();
   if (!signals.ok()) return FailTask(signals.status());
   Stragglers stragglers(config.stall_limit_ns);
+  std::optional<TaskReport> report;
+  if (!task.flags.report.empty()) report.emplace(task, config);
   Status failure;
   std::optional<JobKeeper> keeper;  // of ps/0 by hand
   const shm::PsHost* self = nullptr;
@@ -223,6 +226,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
     options.look_on = [&](const ShardMemory& memory) {
       if (door) door->Look(*self->arena());
       keeper->Look(*self->arena(), chief_is_here(), self->DataTold());
+      if (report) report->Look(memory);
       failure = LookAfterStragglers(memory, config, options.names, &stragglers);
       return failure.ok();
     };
@@ -269,8 +273,14 @@ int RunPsTask(Task& task, const JobConfig& config) {
   if (door && job_ends) door->AwaitEvaluators(evaluators);
   // Of another ps than ps/0 that one knows it.
   const bool saves = !config.checkpoints.folder.empty() && (!keeper || keeper->saved_last());
-  const int code = EndPsTask(task, config, host, {end, signal, failure, saves && saved}, *signals);
-  return code == kExitDone && !saved ? kExitFailed : code;
+  int code = EndPsTask(task, config, host, {end, signal, failure, saves && saved}, *signals);
+  if (code == kExitDone && !saved) code = kExitFailed;
+  if (!report || host.arena() == nullptr) return code;
+  if (const Status written = report->Write(host.arena()->memory(), code); !written.ok()) {
+    LogError("{}", written.message());
+    if (code == kExitDone) code = kExitFailed;
+  }
+  return code;
 }
 
 }  // namespace passel::job

@@ -49,6 +49,11 @@ fabric::LeaseOptions LeaseOf(const Task& task) {
       std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * task.flags.lease)));
 }
 
+std::optional<std::chrono::nanoseconds> WorkerSpin(const Task& task) {
+  if (task.id.job == "ps" || !task.flags.fabric_spin_us) return std::nullopt;
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(1e3 * *task.flags.fabric_spin_us));
+}
+
 fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
 
 }  // namespace passel::job

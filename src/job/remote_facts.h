@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "fabric/control/liveness.h"
@@ -15,6 +17,9 @@ namespace passel::job {
 fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
 fabric::DoorKey DoorKeyOf(const Task& task);
 fabric::LeaseOptions LeaseOf(const Task& task);
+/// How long a worker's pipes poll before they sleep; nothing: as they do by themselves, which a ps
+/// always leaves to them.
+std::optional<std::chrono::nanoseconds> WorkerSpin(const Task& task);
 /// "by TCP, sealed", or that it is not.
 std::string HowItTravels(const Task& task);
 /// The same of what is asked about the job: never by libfabric.

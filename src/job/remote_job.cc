@@ -44,6 +44,7 @@ fabric::ControlOptions LineTo(const Task& task, Role role, int index, int shard,
   options.lease = LeaseOf(task);
   options.me = FactsOf(task, role, index);
   options.bulk = task.network;
+  options.spin = WorkerSpin(task).value_or(options.spin);
   return options;
 }
 

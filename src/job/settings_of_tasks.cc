@@ -101,7 +101,16 @@ SettingGroup TaskGroup() {
         "With --fabric_provider: the first of 256 ports of which each pair of a worker and a ps "
         "takes one on both hosts. 0: any that are free",
         Within(0, 65280)},
+       {"fabric_spin_us", At<&S::fabric_spin_us>(),
+        "Between hosts: for how many microseconds after the last message a worker that waits for a "
+        "ps polls before it sleeps. 0: it sleeps at once; 1000000: it polls as long as a ps takes. "
+        "Default: 50 with --fabric_provider, else 0",
+        Within(0, 1e6)},
        {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
+       {"report", At<&S::report>(),
+        "ps/0 writes what the job achieved as JSON to this file when it ends. -: to standard "
+        "output, and everything else to standard error",
+        kNotInFile},
        {"existing_servers", At<&S::existing_servers>(),
         "A worker opens no endpoint of its own and uses the servers that run"}}};
 }

@@ -15,6 +15,7 @@
 #include "cluster/patience.h"
 #include "job/exit_code.h"
 #include "job/join_place.h"
+#include "job/remote_facts.h"
 #include "job/settings_table.h"
 #include "store/membership.h"
 #include "train/server_lines.h"
@@ -148,6 +149,7 @@ Status OpenNetwork(Task* task) {
   options.interface = flags.fabric_iface;
   options.port = static_cast<std::uint16_t>(flags.fabric_port);
   options.ports = kFabricPorts;
+  if (const auto spin = WorkerSpin(*task)) options.spin = *spin;
   PASSEL_ASSIGN_OR_RETURN(task->network, fabric::LoadBulkNetwork(options));
   return {};
 }

@@ -31,7 +31,8 @@ struct TaskSettings {
   double lease = 15;  // seconds
   std::string fabric_provider, fabric_iface;
   int fabric_port = 0;
-  std::string save;
+  std::optional<double> fabric_spin_us;  // none: as the network has it
+  std::string save, report;
   bool existing_servers = false;
   DeviceSettings devices;
   // Set by a supervisor for its children; descriptors are inherited.

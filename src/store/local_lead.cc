@@ -142,14 +142,19 @@ std::vector<Member> LocalLead::TooFarBehind() const {
   return behind;
 }
 
+bool LocalLead::NearEnough(std::uint64_t steps) const {
+  const std::uint64_t own = OwnClock() + steps;
+  const auto bound = static_cast<std::uint64_t>(rules_.mode.number);
+  return SlowestClock(memory_, worker_, /*joining=*/true).value_or(own) + bound >= own;
+}
+
 Status LocalLead::AwaitSlowest(Deadline deadline) {
   const std::uint64_t own = OwnClock();
-  const auto bound = static_cast<std::uint64_t>(rules_.mode.number);
   bool near_enough = false;
   // Then nobody begins a step any more, and who is behind need not come nearer.
   const auto over = [&] { return ChangeDue(); };
   const auto done = [&] {
-    near_enough = SlowestClock(memory_, worker_, /*joining=*/true).value_or(own) + bound >= own;
+    near_enough = NearEnough(0);
     return near_enough || stopped() || over() || !life_->CheckWait().ok();
   };
   Wait(deadline, done, [&] { life_->watch().LookAfter(TooFarBehind(), WaitingOn::kStep, own); });
@@ -159,7 +164,8 @@ Status LocalLead::AwaitSlowest(Deadline deadline) {
   const std::vector<Member> behind = TooFarBehind();
   if (behind.empty()) return {};  // it came nearer at this moment
   return DeadlineExceeded(fmt::format("{} is more than {} steps behind {}",
-                                      Name(behind.front().worker), bound, Name(worker_)));
+                                      Name(behind.front().worker), rules_.mode.number,
+                                      Name(worker_)));
 }
 
 }  // namespace passel

@@ -54,6 +54,9 @@ class LocalLead : public Lead {
   Status PublishChange() override;
   Status EnterMode(const ModeWord& mode) override;
 
+  /// ssp: whether this worker would be near enough to the slowest after `steps` more of its own.
+  bool NearEnough(std::uint64_t steps) const;
+
  private:
   template <typename Condition, typename BeforeSleep>
   bool Wait(Deadline deadline, Condition&& condition, BeforeSleep&& before_sleep) {

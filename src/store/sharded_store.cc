@@ -107,7 +107,10 @@ std::uint64_t ShardedStore::PulledRound() const {
 
 Result<ParamView> ShardedStore::PullLast() {
   PASSEL_RETURN_IF_ERROR(EndAhead());
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
+  // What came with the answer to the last push others may have written since: the second pull in a
+  // row is of now.
+  for (std::size_t i = 0; i < 2 * shards_.size(); ++i) {
+    const std::size_t s = i % shards_.size();
     PulledShard& pulled = at_pull_[s];
     const float* const before = pulled.values;
     PASSEL_RETURN_IF_ERROR(shards_[s]->Pull(&pulled));

@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "e2e/hosts_job.h"
@@ -98,6 +100,50 @@ TEST_F(HostsFabricTest, KilledTasksAreReplacedAndFoundAgain) {
   EXPECT_EQ(job.Finish("ps/0").code, 130);
   EXPECT_EQ(job.Finish("worker/0").code, 130);
   EXPECT_EQ(job.sandbox().Leftovers(), "");
+}
+
+// Seconds of a processor that it has used so far.
+double ProcessorTime(pid_t process) {
+  const std::string stat = ReadText(fmt::format("/proc/{}/stat", process));
+  std::istringstream words(stat.substr(stat.rfind(')') + 1));
+  std::string word;
+  for (int i = 0; i < 11; ++i) words >> word;
+  long user = 0, system = 0;
+  words >> user >> system;
+  return static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+// For a ps that stands still. Over both pipes.
+TEST_F(HostsFabricTest, AWorkerPollsOrSleepsAsItIsTold) {
+  for (const bool sealed : {true, false}) {
+    for (const char* spin : {"", "--fabric_spin_us=0", "--fabric_spin_us=1000000"}) {
+      SCOPED_TRACE(std::string(sealed ? "sealed TCP " : "libfabric ") + spin);
+      std::vector<std::string> flags = {"--start_wait=20", "--train_steps=100000000"};
+      if (!sealed) flags.push_back("--fabric_provider=tcp;ofi_rxm");
+      HostsJob job = Job(1, 1, {"worker/0"}, flags);
+      job.Start("ps/0");
+      job.Start("worker/0",
+                *spin != 0 ? std::vector<std::string>{spin} : std::vector<std::string>{});
+      ASSERT_TRUE(job["worker/0"].WaitFor("Session initialization complete"));
+      ASSERT_TRUE(job.sandbox().Advances(20));
+      job["ps/0"].Signal(SIGSTOP);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const double before = ProcessorTime(job["worker/0"].pid());
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      const double used = ProcessorTime(job["worker/0"].pid()) - before;
+      job["ps/0"].Signal(SIGCONT);
+      if (std::string_view(spin).ends_with("1000000")) {
+        EXPECT_GT(used, 0.1);
+      } else {
+        EXPECT_LT(used, 0.1);
+      }
+      EXPECT_TRUE(job.sandbox().Advances(20));
+      job["worker/0"].Signal(SIGTERM);
+      EXPECT_EQ(job.Finish("worker/0").code, 143);
+      job["ps/0"].Signal(SIGINT);
+      EXPECT_EQ(job.Finish("ps/0").code, 130);
+    }
+  }
 }
 
 TEST_F(HostsFabricTest, WhatIsWrongIsSaidInOneSentence) {

@@ -135,6 +135,52 @@ TEST_F(SeveralHostsResultsTest, AJobThatIsStoppedSavesItsModelAndWritesSummaries
   }
 }
 
+// Of a job by hand, by the ps that knows it, also where all workers are elsewhere.
+TEST_F(SeveralHostsResultsTest, Ps0ReportsOfTheJob) {
+  for (const bool stopped : {false, true}) {
+    SCOPED_TRACE(stopped ? "stopped" : "done");
+    HostsJob job(*hosts_, 2, 2, {"ps/1", "worker/0", "worker/1"},
+                 {"--mode=ssp", "--start_wait=20",
+                  stopped ? "--train_steps=100000000" : "--train_steps=300"});
+    const std::string path = job.sandbox().dir().File("report.json");
+    job.Start("worker/0", {"--report=" + path});
+    EXPECT_THAT(job.OnlyErrorOf("worker/0"),
+                ::testing::AllOf(HasSubstr("--report is for ps/0"), HasSubstr("worker/0")));
+    job.Start("ps/0", {"--report=" + path});
+    for (const char* task : {"ps/1", "worker/0", "worker/1"}) job.Start(task);
+    if (stopped) {
+      ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
+      ASSERT_TRUE(job.sandbox().Advances(20));
+      job.Stop();
+    }
+    job.ExpectEnd(stopped ? 130 : 0);
+    const auto report = nlohmann::json::parse(ReadText(path));
+    EXPECT_EQ(report["format"], 1);
+    EXPECT_EQ(report["job"], job.job_id());
+    EXPECT_EQ(report["ps"], 2);
+    EXPECT_EQ(report["exit_code"], stopped ? 130 : 0);
+    EXPECT_EQ(report["interrupted"], stopped);
+    EXPECT_EQ(report["model"], "mlp");
+    EXPECT_EQ(report["modes"][0]["mode"], "ssp=3");
+    EXPECT_TRUE(report["test_accuracy"].is_null());
+    ASSERT_EQ(report["workers"].size(), 2u);
+    std::int64_t local = 0;
+    for (const auto& worker : report["workers"]) {
+      EXPECT_GT(worker["local_steps"].get<int>(), 0);
+      EXPECT_EQ(worker["exit"], "done");
+      local += worker["local_steps"].get<std::int64_t>();
+    }
+    EXPECT_EQ(report["local_steps"], local);
+    if (!stopped) {
+      EXPECT_GE(report["global_step"].get<int>(), 300);
+    }
+    ASSERT_FALSE(report["curve"].empty());
+    EXPECT_EQ(report["curve"].back()["global_step"], report["global_step"]);
+    EXPECT_GT(report["training_seconds"].get<double>(), 0);
+    EXPECT_EQ(report["run"]["changed"]["report"], path);
+  }
+}
+
 // The gradient of a step is on its way while the next one is computed.
 TEST_F(SeveralHostsResultsTest, PrefetchTrainsWithAStalenessOfOne) {
   HostsJob job(*hosts_, 1, 1, {"worker/0"},

@@ -1,5 +1,7 @@
 // Pipes over a control connection: what they carry, how many there may be, and when they end.
 
+#include <time.h>
+
 #include <atomic>
 #include <thread>
 
@@ -48,6 +50,43 @@ TEST_F(Control, PipesCarryMessagesOfAnySize) {
   EXPECT_EQ(second->header.size(), 2u);
   EXPECT_EQ((*ours)->Receive(Deadline::After(milliseconds(1))).status().code(),
             Code::kDeadlineExceeded);
+}
+
+TEST_F(Control, WhoWaitsSleepsUnlessItIsToPoll) {
+  Start();
+  const auto own_time = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  for (const std::chrono::nanoseconds spin : {milliseconds(0), milliseconds(1'000'000)}) {
+    SCOPED_TRACE(spin.count());
+    ControlOptions options = Options();
+    options.spin = spin;
+    auto connection = Open(options);
+    ASSERT_TRUE(connection.ok()) << connection.status().ToString();
+    auto ours = (*connection)->MakePipe(Deadline::After(kLate));
+    ASSERT_TRUE(ours.ok()) << ours.status().ToString();
+    const std::unique_ptr<fabric::Pipe> theirs = doorman_.AwaitPipe();
+    ASSERT_NE(theirs, nullptr);
+    const std::vector<std::uint8_t> header(60, 42);
+    ASSERT_TRUE((*ours)->Send(header, {}).ok());
+    ASSERT_TRUE(theirs->Receive(Deadline::After(kLate)).ok());
+    const double before = own_time();
+    EXPECT_EQ((*ours)->Receive(Deadline::After(milliseconds(500))).status().code(),
+              Code::kDeadlineExceeded);
+    const double share = (own_time() - before) / 0.5;
+    if (spin.count() == 0) {
+      EXPECT_LT(share, 0.1);
+    } else {
+      EXPECT_GT(share, 0.1);
+    }
+    // And it hears what comes.
+    ASSERT_TRUE(theirs->Send(header, std::vector<float>(100'000, 1)).ok());
+    const auto arrival = (*ours)->Receive(Deadline::After(kLate));
+    ASSERT_TRUE(arrival.ok()) << arrival.status().ToString();
+    EXPECT_EQ(arrival->bulk_floats, 100'000u);
+  }
 }
 
 TEST_F(Control, ConnectorFindsAServerThatCameBack) {

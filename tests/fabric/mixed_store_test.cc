@@ -24,7 +24,7 @@ TEST(MixedStore, AStepAsksTheOtherHostAlone) {
   };
   for (const Expected& expected : {Expected{Mode::kHogwild, 1, 1},
                                    {Mode::kLocked, 1, 1},
-                                   {Mode::kSsp, 2, 1},
+                                   {Mode::kSsp, 1, 1},
                                    {Mode::kBarrier, 2, 4}}) {
     for (const bool lead_is_here : {false, true}) {
       SCOPED_TRACE(std::string(ModeName(expected.mode)) + (lead_is_here ? ", lead here" : ""));

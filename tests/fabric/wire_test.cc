@@ -3,7 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/random.h"
 
@@ -148,6 +156,56 @@ TEST(Wire, WhatCannotBeIsRefusedWithASentence) {
   EXPECT_THAT(DecodeAnswer(Encode(FullRequest(Kind::kPull))).status().ToString(),
               HasSubstr("other direction"));
   EXPECT_EQ(DecodeRequest({}).status().code(), Code::kInvalidArgument);
+}
+
+// What the fuzzer of messages (tests/fuzz/fuzz_wire.cc) begins with, by the names of its files: one
+// of each kind, and the answers that differ.
+std::map<std::string, std::vector<std::uint8_t>> Seeds() {
+  std::map<std::string, std::vector<std::uint8_t>> seeds;
+  for (int k = 1; k <= static_cast<int>(kLastKind); ++k) {
+    const Kind kind = static_cast<Kind>(k);
+    std::string name = InfoOf(kind).name;
+    std::ranges::replace(name, ' ', '_');
+    seeds[name] = Encode(FullRequest(kind));
+  }
+  seeds["answer_round"] = Encode(FullAnswer());
+  Answer values;
+  values.to = Kind::kUpdate;
+  values.session = 5;
+  values.id = 6;
+  values.values = true;
+  values.state.mode = ModeWord{}.Pack();
+  seeds["answer_update"] = Encode(values);
+  return seeds;
+}
+
+// After a change of what messages say:  PASSEL_WRITE_SEEDS=1 build/release/bin/wire_test
+//   --gtest_filter=Wire.TheSeedsOfTheFuzzerAreWhatThisVersionSays
+TEST(Wire, TheSeedsOfTheFuzzerAreWhatThisVersionSays) {
+  const std::filesystem::path folder = PASSEL_SOURCE_DIR "/tests/fuzz/corpus/wire";
+  const auto seeds = Seeds();
+  if (std::getenv("PASSEL_WRITE_SEEDS") != nullptr) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      std::filesystem::remove(entry.path());
+    }
+    for (const auto& [name, bytes] : seeds) {
+      std::ofstream(folder / name, std::ios::binary)
+          .write(reinterpret_cast<const char*>(bytes.data()),
+                 static_cast<std::streamsize>(bytes.size()));
+    }
+  }
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    SCOPED_TRACE(name);
+    ++files;
+    ASSERT_TRUE(seeds.contains(name));
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(bytes, seeds.at(name));
+    EXPECT_TRUE(DecodeRequest(bytes).ok() || DecodeAnswer(bytes).ok()) << "the fuzzer gets past it";
+  }
+  EXPECT_EQ(files, seeds.size());
 }
 
 // Each in memory of its own size, so that a sanitizer sees a read behind the end.

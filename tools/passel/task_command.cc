@@ -17,6 +17,7 @@
 #include "job/output_path.h"
 #include "job/run_task.h"
 #include "job/task.h"
+#include "job/task_report.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/download_only.h"
@@ -86,6 +87,7 @@ int TrainAlone(job::Task& task, std::int64_t start_ns) {
   flags.workers = 1;
   flags.job_id = task.flags.job_id;
   flags.save = task.flags.save;
+  flags.report = task.flags.report;
   return Train(flags, start_ns);
 }
 
@@ -121,6 +123,9 @@ int TaskCommand(job::Task& task, Command command, std::int64_t start_ns) {
     }
   }
   if (!resolved->distributed) return TrainAlone(task, start_ns);
+  if (const Status status = job::CheckReportOf(task.flags, *resolved->task); !status.ok()) {
+    return job::FailTask(status);
+  }
   ::signal(SIGPIPE, SIG_IGN);  // training goes on without readers of its output
   return job::RunTask(task, *resolved, *config);
 }
