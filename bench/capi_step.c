@@ -1,7 +1,8 @@
 /* What a step costs through the C interface, for bench/python_step.py.
  *
- * usage: capi_step VARIABLES FLOATS STEPS
- * Prints the nanoseconds of a step: pull (a view), values and gradient of each variable, push, wait. */
+ * usage: capi_step VARIABLES FLOATS STEPS [auto]
+ * Prints the nanoseconds of a step: pull (a view, or with "auto" a copy), values and gradient of
+ * each variable, push, wait. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,7 +16,8 @@ static double Now(void) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
+  const int32_t how = argc == 5 ? PASSEL_PULL_AUTO : PASSEL_PULL_VIEW;
   const size_t count = (size_t)atol(argv[1]);
   const int64_t shape[1] = {atol(argv[2])};
   const long steps = atol(argv[3]);
@@ -38,7 +40,7 @@ int main(int argc, char** argv) {
   double begin = 0;
   for (long step = -steps / 10; step < steps && status == PASSEL_OK; ++step) {
     if (step == 0) begin = Now();
-    status = passel_pull(job, PASSEL_PULL_VIEW);
+    status = passel_pull(job, how);
     for (size_t i = 0; i < count && status == PASSEL_OK; ++i) {
       const float* values = NULL;
       float* gradient = NULL;

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""usage: python_step.py [BUILD]: what a step costs through the package for Python.
+"""usage: python_step.py [BUILD [ROW...]]: what a step costs through the package for Python. ROW: step, large,
+example, start; without one all of them.
 
-1. Over the C interface: one process alone, mode hogwild, sgd, 16 floats in each variable, no computing in
+step: over the C interface: one process alone, mode hogwild, sgd, 16 floats in each variable, no computing in
    between: pull("view"), gradients, step(), five times in turn with bench/capi_step.c. The median of each.
-2. The example softmax.py (MNIST, or generated digits) under `passel run --workers 2`, and as two processes
+large: 25,000,000 floats, as ResNet-50 has them, in 160 variables whose gradients were filled by hand before:
+   push + pull, by a view and by a copy ("auto" in mode hogwild), in turn with bench/capi_step.c, a process each.
+example: softmax.py (MNIST, or generated digits) under `passel run --workers 2`, and as two processes
    that compute the same and have no job: values and gradients are arrays of their own, and nobody updates.
    In many short turns; the steps/s of both processes together, the ratio of each turn, and that of the
    quietest turn of each. Each is bound to its core.
+start: from the begin of `passel run --workers 4` to the first line of the last of four scripts that import
+   nothing but `time`, in turn with four times Python alone.
 
 To be run by the Python that the package was built for (tools/setup --with python).
 """
@@ -32,17 +37,19 @@ TURNS = 5
 WORKERS = 2
 EXAMPLE_TURNS = 12
 STEPS = 6000  # of each process, in the example
+LARGE_VARIABLES, LARGE_FLOATS, LARGE_STEPS = 160, 156_250, 30
+SCRIPTS, STARTS = 4, 15
 
 
-def python_ns(count, steps):
-    with passel.join({f"v{i}": (FLOATS,) for i in range(count)}, optimizer="sgd") as job:
-        job.pull("view")
+def python_ns(count, steps, floats=FLOATS, how="view"):
+    with passel.join({f"v{i}": (floats,) for i in range(count)}, optimizer="sgd") as job:
+        job.pull(how)
         for gradient in job.gradients.values():
             gradient[...] = 0
         for number in range(-steps // 10, steps):
             if number == 0:
                 begin = time.perf_counter_ns()
-            values = job.pull("view")
+            values = job.pull(how)
             gradients = job.gradients
             job.step()
         assert len(values) == len(gradients) == count
@@ -139,18 +146,68 @@ def compare_example():
 
 
 def main():
-    if len(sys.argv) > 2:
+    if sys.argv[2:3] == ["large-turn"]:
+        print(python_ns(LARGE_VARIABLES, LARGE_STEPS, LARGE_FLOATS, sys.argv[3]))
+        return
+    if sys.argv[2:3] in (["passel"], ["private"]):
         example(sys.argv[2])
         return
-    compare_c()
-    compare_example()
+    rows = {"step": compare_c, "large": compare_large, "example": compare_example, "start": compare_start}
+    for row in sys.argv[2:] or rows:
+        rows[row]()
+
+
+def build_capi_step(folder):
+    program = f"{folder}/capi_step"
+    subprocess.run(["cc", "-O2", "-std=gnu11", f"-I{SOURCE}/src", str(SOURCE / "bench/capi_step.c"),
+                    f"-L{BUILD}/lib", "-lpassel", f"-Wl,-rpath,{BUILD}/lib", "-o", program], check=True)
+    return program
+
+
+def number(command):
+    return float(subprocess.run([str(word) for word in command], check=True, text=True, capture_output=True).stdout)
+
+
+def compare_large():
+    print(f"{LARGE_VARIABLES * LARGE_FLOATS} floats in {LARGE_VARIABLES} variables: C ms/step  Python ms/step  ratio "
+          "(limit 1.15)")
+    with tempfile.TemporaryDirectory() as folder:
+        program = build_capi_step(folder)
+        for how in "view", "auto":
+            turns = []
+            for turn in range(2 * TURNS):
+                kinds = [[program, LARGE_VARIABLES, LARGE_FLOATS, LARGE_STEPS, *(["auto"] if how == "auto" else [])],
+                         [sys.executable, __file__, BUILD, "large-turn", how]]
+                one = {kind: number(kinds[kind]) / 1e6 for kind in ((0, 1), (1, 0))[turn % 2]}
+                turns.append((one[0], one[1]))
+            c, python = (statistics.median(times) for times in zip(*turns))
+            print(f"{how:>10}  {c:10.2f}  {python:10.2f}  {python / c:5.3f}; of the turns "
+                  f"{statistics.median(python / c for c, python in turns):.3f}", flush=True)
+
+
+def started(command, processes):
+    """Seconds to the first line of the last script."""
+    script = "import time; print('first', time.monotonic(), flush=True)"
+    begin = time.monotonic()
+    running = [subprocess.Popen([*command, sys.executable, "-c", script], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL) for _ in range(processes)]
+    lines = "".join(process.communicate()[0] for process in running).splitlines()
+    times = [float(line.split()[-1]) for line in lines if "first " in line]
+    assert len(times) == SCRIPTS, lines
+    return max(times) - begin
+
+
+def compare_start():
+    turns = [(started([passel.program(), "run", f"--workers={SCRIPTS}", "--"], 1), started([], SCRIPTS))
+             for _ in range(STARTS + 1)][1:]
+    ours, alone = (statistics.median(times) for times in zip(*turns))
+    print(f"first line of the last of {SCRIPTS}: passel run {ours:.3f} s, python alone {alone:.3f} s, "
+          f"{ours - alone:.3f} s more (limit 0.1)")
 
 
 def compare_c():
     with tempfile.TemporaryDirectory() as folder:
-        program = f"{folder}/capi_step"
-        subprocess.run(["cc", "-O2", "-std=gnu11", f"-I{SOURCE}/src", str(SOURCE / "bench/capi_step.c"),
-                        f"-L{BUILD}/lib", "-lpassel", f"-Wl,-rpath,{BUILD}/lib", "-o", program], check=True)
+        program = build_capi_step(folder)
         print("variables  C us/step  Python us/step  overhead us  limit us")
         for count in 1, 10, 100:
             steps = 20000 if count < 100 else 5000

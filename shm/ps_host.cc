@@ -101,7 +101,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
       nobody_since_ns = 0;
       continue;
     }
-    if (StillTellsFailure()) continue;
+    if (StillTellsFailure() || StillHearsOfFailure()) continue;
     if (AllWorkersDone(memory)) return End::kWorkersDone;
     const auto done = std::ranges::count(Membership(memory), Phase::kDone, &Member::phase);
     // Some died, left or never came, and nobody is running. The job was stopped, or it waits.

@@ -47,6 +47,9 @@ struct PsHostOptions {
   /// A worker that trains on other examples is refused: where they are says nothing about it, on
   /// several hosts.
   bool same_data = false;
+  /// Workers of several hosts: where one has stopped the job, the end waits a moment for the news
+  /// that one has failed since.
+  bool hears_of_failures = false;
   /// "arena" of a status: what the arena tells of the job, a JSON object. Without it a status tells
   /// nothing of the arena.
   std::function<Json(const Arena&, const WorkerNames&)> describe = {};
@@ -136,6 +139,7 @@ class PsHost final : private RendezvousHandler {
   Status Scale(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
   bool StillTellsFailure() const;
+  bool StillHearsOfFailure();
   Status MakeArena(const Peer& peer, const std::string& plan_json);
   Status CheckNobodyTrains();
   Status KeepTold(int worker, const Json& about);
@@ -171,7 +175,7 @@ class PsHost final : private RendezvousHandler {
   std::set<int> heard_;      // workers that know it
   Deadline linger_ = Deadline::After({});
   std::string failure_;  // of the task that made somebody ask for the end; "": of none
-  std::optional<Deadline> tell_failure_until_;
+  std::optional<Deadline> tell_failure_until_, hear_failure_until_;
   const int copy_threads_ = CopyThreads();
   Caretaker caretaker_;
 };

@@ -17,6 +17,8 @@ namespace {
 
 // Somebody who asks does so once a second (job/failure_watch.cc), if the machine lets him.
 constexpr std::chrono::seconds kTellFailure{4};
+// From the last word of a worker to the end of its process, as a rule.
+constexpr std::chrono::seconds kHearFailure{1};
 
 }  // namespace
 
@@ -87,6 +89,15 @@ Status PsHost::Stop(const Peer&, Exchange& exchange) {
 // The job is over. Who looks after its tasks on another host may not have asked for it yet.
 bool PsHost::StillTellsFailure() const {
   return tell_failure_until_ && !tell_failure_until_->Expired();
+}
+
+// A worker that has asked for the stop and failed then has left before whoever looks after it,
+// maybe on another host, can say so.
+bool PsHost::StillHearsOfFailure() {
+  const bool by_worker = !stop_asked_ && Stopped();
+  if (!options_.hears_of_failures || !by_worker || !failure_.empty()) return false;
+  if (!hear_failure_until_) hear_failure_until_ = Deadline::After(kHearFailure);
+  return !hear_failure_until_->Expired();
 }
 
 void PsHost::StopJob() {

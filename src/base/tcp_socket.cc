@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/fork_children.h"
+
 namespace passel {
 namespace {
 
@@ -31,7 +33,9 @@ void KeepAlive(int fd) {
 }
 
 FileDescriptor NewTcpSocket(int family) {
-  return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  KeepFromChildren(fd.get());
+  return fd;
 }
 
 Status NotReached(int error, const TcpAddress& address) {
@@ -188,6 +192,7 @@ Result<AcceptedTcp> AcceptTcp(int listening_fd) {
   FileDescriptor fd(::accept4(listening_fd, reinterpret_cast<sockaddr*>(&storage), &length,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (fd.valid()) {
+    KeepFromChildren(fd.get());
     KeepAlive(fd.get());
     return AcceptedTcp{std::move(fd),
                        TcpAddress(reinterpret_cast<const sockaddr*>(&storage), length)};

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/fork_children.h"
 #include "base/tcp_socket.h"
 #include "base/wait_check.h"
 
@@ -29,7 +30,9 @@ Result<socklen_t> MakeAddress(const std::string& name, sockaddr_un* address) {
 }
 
 FileDescriptor NewSocket() {
-  return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  KeepFromChildren(fd.get());
+  return fd;
 }
 
 // AwaitReady(), but this thread can be called out of it.
@@ -77,6 +80,7 @@ Result<FileDescriptor> ConnectAbstract(const std::string& name, Deadline deadlin
 
 Result<FileDescriptor> AcceptConnection(int listening_fd) {
   FileDescriptor fd(::accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  KeepFromChildren(fd.get());
   if (fd.valid()) return fd;
   if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return NotFound("no connection");
   return ErrnoStatus(errno, "cannot accept a connection");

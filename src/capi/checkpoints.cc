@@ -13,7 +13,10 @@
 #include "base/text.h"
 #include "io/checkpoint_folder.h"
 #include "job/checkpoint_part.h"
+#include "job/far_job.h"
 #include "job/first_values.h"
+#include "job/remote_facts.h"
+#include "job/save_wish.h"
 #include "store/variable_table.h"
 #include "train/model_plan.h"
 
@@ -59,6 +62,32 @@ job::AtEnd AtEndOf(Others others) {
   return others == Others::kTrain ? job::AtEnd::kOthersTrain : job::AtEnd::kNobodyTrains;
 }
 
+// Nothing: all meet. In the modes with rounds others who wait for our gradient cannot meet us.
+std::optional<job::AtEnd> HowToSave(bool consistent, Others others, const ParameterStore& store) {
+  if (consistent && others == Others::kTrain && !IsRoundMode(store.mode())) return {};
+  return AtEndOf(others);
+}
+
+// For a moment.
+Status Meet(ParameterStore& store, Deadline deadline) {
+  const Status met = store.WaitUntilInitialized(deadline.Sooner(kMeetTurn));
+  return met.code() == Code::kDeadlineExceeded ? Status() : met;
+}
+
+Status NoFolder() {
+  return FailedPrecondition(
+      "this job makes no checkpoints: give passel_open() the setting checkpoint_dir, a folder");
+}
+
+// Of the save that was asked for after that step.
+Result<std::int64_t> OfStep(std::int64_t step, std::optional<std::int64_t> newest) {
+  if (newest && *newest >= step) return *newest;
+  return DeadlineExceeded(
+      fmt::format("no checkpoint of global step {} was made: an update of another worker was under "
+                  "way; call passel_save() again",
+                  step));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Checkpoints>> Checkpoints::Open(const Settings& settings,
@@ -89,33 +118,39 @@ void Checkpoints::Begin(std::vector<ShardMemory> shards, const WorkerNames& name
 }
 
 Result<std::int64_t> Checkpoints::Save(Others others, ParameterStore& store, Deadline deadline) {
-  if (!makes_any_) {
-    return FailedPrecondition(
-        "this job makes no checkpoints: give passel_open() the setting checkpoint_dir, a folder");
-  }
+  if (!makes_any_) return NoFolder();
   const nvtx::Range range(nvtx::Event::kSave, store.worker());
   const std::int64_t step = store.global_step();
-  // In the modes with rounds others who wait for our gradient cannot meet us.
-  const bool meets = consistent_ && others == Others::kTrain && !IsRoundMode(store.mode());
+  const std::optional<job::AtEnd> at_end = HowToSave(consistent_, others, store);
   Status met;
-  const Status saved =
-      saver_->SaveNow(meets ? std::nullopt : std::optional(AtEndOf(others)), deadline, [&] {
-        store.SayAlive();
-        if (!meets || !met.ok()) return;
-        met = store.WaitUntilInitialized(deadline.Sooner(kMeetTurn));
-        if (met.code() == Code::kDeadlineExceeded) met = {};
-      });
+  const Status saved = saver_->SaveNow(at_end, deadline, [&] {
+    store.SayAlive();
+    if (!at_end && met.ok()) met = Meet(store, deadline);
+  });
   PASSEL_RETURN_IF_ERROR(met);
   if (saved.code() == Code::kCancelled && !store.stopped()) {  // passel_check_waits()
     return DeadlineExceeded(saved.message());
   }
   PASSEL_RETURN_IF_ERROR(saved);
-  const std::optional<std::int64_t> newest = saver_->newest_step();
-  if (newest && *newest >= step) return *newest;
-  return DeadlineExceeded(
-      fmt::format("no checkpoint of global step {} was made: an update of another worker was under "
-                  "way; call passel_save() again",
-                  step));
+  return OfStep(step, saver_->newest_step());
+}
+
+Result<std::int64_t> SaveElsewhere(const Settings& settings, Others others, ParameterStore& store,
+                                   Deadline deadline) {
+  const job::JobConfig& config = settings.config;
+  if (config.checkpoints.folder.empty()) return NoFolder();
+  const nvtx::Range range(nvtx::Event::kSave, store.worker());
+  const std::int64_t step = store.global_step();
+  const std::optional<job::AtEnd> at_end = HowToSave(config.checkpoints.consistent, others, store);
+  PASSEL_ASSIGN_OR_RETURN(const HostPort lead, settings.task.spec.Address({"ps", 0}));
+  const job::FarJob job{settings.task.job_id, {lead}, job::DoorKeyOf(settings.task)};
+  PASSEL_ASSIGN_OR_RETURN(
+      const std::int64_t newest,
+      job::AskForSave(job, at_end, std::chrono::nanoseconds(config.ps_wait_ns), deadline, [&] {
+        store.SayAlive();
+        return at_end ? Status() : Meet(store, deadline);
+      }));
+  return OfStep(step, newest);
 }
 
 Status Checkpoints::End(Others others, ParameterStore& store) {

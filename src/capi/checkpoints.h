@@ -54,4 +54,9 @@ class Checkpoints {
   std::unique_ptr<job::CheckpointSaver> saver_;
 };
 
+/// As Save(), where the ps make the checkpoints of this job: has ps/0 make one. Errors: those of
+/// job::AskForSave() and of the store.
+Result<std::int64_t> SaveElsewhere(const Settings& settings, Others others, ParameterStore& store,
+                                   Deadline deadline);
+
 }  // namespace passel::capi

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork_children.h"
 #include "base/wait_check.h"
 #include "capi/guard.h"
 #include "capi/structs.h"
@@ -63,10 +64,11 @@ Result<passel_job*> TakePlace() {
   static auto* const handles = new std::vector<std::unique_ptr<passel_job>>;
   [[maybe_unused]] static const int once =
       ::pthread_atfork(nullptr, nullptr, [] { g_generation.fetch_add(1); });
+  LeaveChildrenWithout();
   const std::lock_guard lock(g_mutex);
   if (g_open != nullptr && g_open->generation != g_generation) {
     return FailedPrecondition(
-        "this process is a child of one that has a job open, by fork(), and has its connections: "
+        "this process is a child of one that has a job open, by fork(), and has its memory: "
         "execute a program that opens the job");
   }
   if (g_open != nullptr) {

@@ -28,8 +28,8 @@
  * passel_error() is of the calling thread.
  *
  * Processes. One job per process at a time. A child of fork() may not use the job of its parent: it
- * gets PASSEL_FAILED_PRECONDITION. It holds the parent's connection open until it ends or executes
- * another program, so that the end of the parent is noticed later.
+ * gets PASSEL_FAILED_PRECONDITION. It has none of the parent's connections, so that the end of the
+ * parent is noticed while it lives.
  *
  * Memory. Values and gradients are float32, row-major, 64-byte aligned, and stay the library's.
  *
@@ -298,10 +298,12 @@ PASSEL_API passel_status passel_sample(passel_job* job, const passel_sampling* s
  * a worker that has died before go to its next life, or to others at the end of an epoch, and those
  * that were not done in a checkpoint are given first by who goes on from it: then an example comes
  * more than once. `count` is 0 when all epochs are given out or the job was stopped: leave soon,
- * since rounds wait for this worker until then. Nobody else is waited for; but where ps/0 is on
- * another host it is asked for each batch.
- * Errors: PASSEL_FAILED_PRECONDITION before passel_sample(), or while a push is not waited for;
- * PASSEL_ABORTED; PASSEL_UNAVAILABLE: ps/0 is on another host, and has been gone for ps_wait. */
+ * since rounds wait for this worker until then. Before it says so in the modes hogwild and locked
+ * it waits until the last batches of others are done, stall_limit at most for each of them: they
+ * come back if their worker dies. Where ps/0 is on another host it is asked for each batch. Errors:
+ * PASSEL_FAILED_PRECONDITION before passel_sample(), or while a push is not waited for;
+ * PASSEL_ABORTED; PASSEL_UNAVAILABLE: ps/0 is on another host, and has been gone for ps_wait;
+ * PASSEL_DEADLINE_EXCEEDED: passel_check_waits() has ended the wait. */
 PASSEL_API passel_status passel_next_batch(passel_job* job, passel_batch* batch);
 
 /* For a step without a push that takes long: in the modes with rounds others take a worker that is
@@ -320,8 +322,9 @@ PASSEL_API passel_status passel_metric(passel_job* job, const char* name, double
 /* Updates applied to the job: one per gradient, or one per round. */
 PASSEL_API passel_status passel_global_step(passel_job* job, int64_t* global_step);
 
-/* The name of the mode in force, as "hogwild"; it stays valid. It changes in passel_initialize()
- * and passel_wait() only (passel ctl set-mode, or the setting mode_schedule). */
+/* The name of the mode in force, as "hogwild"; it stays valid. It changes in passel_initialize(),
+ * passel_wait(), and where passel_save() and passel_next_batch() wait for others, only (passel ctl
+ * set-mode, or the setting mode_schedule). */
 PASSEL_API passel_status passel_mode(passel_job* job, const char** mode);
 
 /* Asks every worker to leave after its step. Never undone. */
@@ -332,9 +335,10 @@ PASSEL_API passel_status passel_stopped(passel_job* job, int32_t* stopped);
 /* Saves a checkpoint now, and returns when it can be gone on from. For the chief alone, and between
  * two steps: what it has pulled and what it was lent is void. `global_step` gets the checkpoint's;
  * it may be NULL. Nothing is written if the newest one is of this step. In mode barrier the others
- * wait meanwhile; in the other modes they go on, unless checkpoint_consistent is set.
- * Errors: PASSEL_FAILED_PRECONDITION without the setting checkpoint_dir, on another worker than the
- * chief, on a chief that has a ps on another host, or while a push is not waited for;
+ * wait meanwhile; in the other modes they go on, unless checkpoint_consistent is set. Of a chief
+ * that has a ps on another host ps/0 makes it. Errors: PASSEL_FAILED_PRECONDITION without the
+ * setting checkpoint_dir, on another worker than the chief, or while a push is not waited for;
+ * PASSEL_UNAVAILABLE and PASSEL_NOT_FOUND: ps/0 is on another host, and has been gone for ps_wait;
  * PASSEL_DEADLINE_EXCEEDED; PASSEL_RESOURCE_EXHAUSTED: no space; PASSEL_DIVERGED: a value is NaN or
  * infinite; PASSEL_INTERNAL and others of the disk. After each of these training may go on, and the
  * checkpoints of before are there. */
@@ -368,7 +372,7 @@ enum {
 /* Attaches to the job of that name; NULL: to the only one of this user on this host. Waits until it
  * is there and has first values. A reader takes no part: nobody waits for it, and its end, be it by
  * kill, disturbs nobody. It needs no token, but the same user. Any number of them, also beside a
- * job of this process, and in a child of fork().
+ * job of this process, and in a child of fork(), which cannot use one of its parent.
  * Errors: PASSEL_NOT_FOUND; PASSEL_INVALID_ARGUMENT: several jobs are there, and none was named;
  * PASSEL_DEADLINE_EXCEEDED: no values yet; PASSEL_PERMISSION_DENIED. *reader is NULL then. */
 PASSEL_API passel_status passel_attach(const char* job_id, double timeout_seconds,

@@ -1,6 +1,7 @@
 // The functions of passel.h that read a job.
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork_children.h"
 #include "capi/guard.h"
 #include "capi/passel.h"
 #include "capi/reader.h"
@@ -16,6 +18,7 @@
 // The memory of a handle stays for ever, so that its use after passel_detach() can be seen.
 struct passel_reader {
   std::unique_ptr<passel::capi::Reader> reader;  // null: it is detached
+  const pid_t owner = ::getpid();                // whose connections it has
 };
 
 namespace passel::capi {
@@ -43,6 +46,17 @@ passel_status With(passel_reader* handle, const Call& call) noexcept {
   });
 }
 
+// Of a function that asks the job.
+template <typename Call>
+passel_status Asking(passel_reader* handle, const Call& call) noexcept {
+  return With(handle, [&](Reader& reader) -> Status {
+    if (handle->owner == ::getpid()) return call(reader);
+    return FailedPrecondition(
+        "this reader is of the process that this one is a child of, by fork(): get another one of "
+        "passel_attach() here");
+  });
+}
+
 }  // namespace
 }  // namespace passel::capi
 
@@ -56,6 +70,7 @@ passel_status passel_attach(const char* job_id, double timeout_seconds, passel_r
   return passel::capi::Guarded([&]() -> Status {
     if (reader == nullptr) return passel::capi::Null("where the reader goes");
     *reader = nullptr;
+    passel::LeaveChildrenWithout();
     PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
     PASSEL_ASSIGN_OR_RETURN(
         std::unique_ptr<Reader> attached,
@@ -89,7 +104,7 @@ passel_status passel_reader_variable(passel_reader* reader, size_t index,
 
 passel_status passel_read(passel_reader* reader, int32_t how, double timeout_seconds,
                           passel_reading* reading) {
-  return passel::capi::With(reader, [&](Reader& of) -> Status {
+  return passel::capi::Asking(reader, [&](Reader& of) -> Status {
     if (how != PASSEL_READ_NOW && how != PASSEL_READ_ONE_STEP) {
       return passel::InvalidArgument(fmt::format(
           "a reading is PASSEL_READ_NOW or PASSEL_READ_ONE_STEP (0, 1), not {}: use one of them",
@@ -128,7 +143,7 @@ passel_status passel_reader_values(passel_reader* reader, size_t variable, const
 
 passel_status passel_wait_version(passel_reader* reader, int64_t global_step,
                                   double timeout_seconds, int64_t* now) {
-  return passel::capi::With(reader, [&](Reader& of) -> Status {
+  return passel::capi::Asking(reader, [&](Reader& of) -> Status {
     PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
     PASSEL_ASSIGN_OR_RETURN(const std::int64_t step, of.WaitForStep(global_step, deadline));
     if (now != nullptr) *now = step;

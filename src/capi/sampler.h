@@ -39,6 +39,8 @@ class Sampler {
   };
   /// Errors: those of BatchSource::Next().
   Result<Batch> Next();
+  /// As BatchSource::StillHeldBy().
+  std::optional<int> StillHeldBy() { return batches_->StillHeldBy(); }
   void Done() { batches_->Done(); }
   void End() { batches_->End(); }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/text.h"
+#include "base/wait_check.h"
 #include "job/remote_batches.h"
 #include "job/worker_start.h"
 #include "store/metrics.h"
@@ -26,6 +28,8 @@ namespace {
 constexpr std::chrono::milliseconds kWaitTurn{500};
 // Metrics travel to another host so often at most.
 constexpr std::int64_t kMetricsPauseNs = 250'000'000;
+// Between two looks whether the last batches of others are done, or theirs no more.
+constexpr std::chrono::milliseconds kBatchTurn{10}, kFarBatchTurn{100};
 
 WorkerNames NamesOf(const Settings& settings) {
   return settings.alone ? WorkerNames{} : settings.task.Names();
@@ -119,13 +123,8 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
         "the variables have no values yet: call passel_initialize() before passel_save()");
   }
   PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_save()"));
-  if (remote_ && is_chief()) {
-    return FailedPrecondition(fmt::format(
-        "this worker is on another host than {}, and the ps make the checkpoints of this job by "
-        "time and steps: start them with checkpoint_dir, save_secs and save_steps",
-        remote_->Elsewhere()));
-  }
-  if (!checkpoints_) {
+  const bool elsewhere = remote_ && is_chief();
+  if (!checkpoints_ && !elsewhere) {
     return FailedPrecondition(
         fmt::format("the chief, {}, makes the checkpoints of this job: call passel_save() there",
                     settings_.task.Names().chief_name));
@@ -133,6 +132,7 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
   pulled_ = false;
   view_.reset();
   gradient_.reset();
+  if (elsewhere) return SaveElsewhere(settings_, OthersNow(), *store_, deadline);
   return checkpoints_->Save(OthersNow(), *store_, deadline);
 }
 
@@ -193,8 +193,43 @@ Result<Sampler::Batch> Worker::NextBatch() {
         "no data are shared yet: call passel_sample() before passel_next_batch()");
   }
   PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_next_batch()"));
-  if (stopped()) return Sampler::Batch();
-  return sampler_->Next();
+  std::optional<int> holder;  // of a batch that comes back if he dies
+  Deadline patience = Deadline::After({});
+  while (!stopped()) {
+    PASSEL_ASSIGN_OR_RETURN(const Sampler::Batch batch, sampler_->Next());
+    if (!batch.examples.empty() || !MayWaitForBatches()) return batch;
+    const std::optional<int> by = sampler_->StillHeldBy();
+    if (!by) return batch;
+    if (by != std::exchange(holder, by)) {
+      patience = Deadline::After(std::chrono::nanoseconds(settings_.config.stall_limit_ns));
+    }
+    if (patience.Expired()) {
+      LogWarning(
+          "{} has had its last batch for {:g} s (stall_limit) and not made a step: not waiting "
+          "for it any more",
+          NamesOf(settings_)(*by), 1e-9 * static_cast<double>(settings_.config.stall_limit_ns));
+      return batch;
+    }
+    // In between others may meet, or change the mode.
+    store_->SayAlive();
+    const Status met = store_->WaitUntilInitialized(Deadline::After(kBatchTurn));
+    if (met.code() == Code::kCancelled) break;
+    if (met.code() != Code::kDeadlineExceeded) PASSEL_RETURN_IF_ERROR(met);
+    if (WaitIsOver()) return DeadlineExceeded("a wait for the last batches of others was ended");
+    std::this_thread::sleep_for(remote_ ? kFarBatchTurn : kBatchTurn);
+  }
+  return Sampler::Batch();
+}
+
+// In the modes with rounds, and in ssp, those who have batches would wait for this worker.
+bool Worker::MayWaitForBatches() const {
+  const Mode mode = store_->mode();
+  return !is_alone() && (mode == Mode::kHogwild || mode == Mode::kLocked) && !MayReturn();
+}
+
+// Whom `passel ctl scale` ends may be wanted again: it is not done.
+bool Worker::MayReturn() const {
+  return job_ && settings_.task.flags.supervised && WantedWorkers(Lead()) <= index();
 }
 
 Status Worker::ShowMetric(std::string_view name, double value) {
@@ -237,10 +272,7 @@ Status Worker::Leave() {
   if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);
   const bool hangs = checkpoints_ && checkpoints_->hangs();
   checkpoints_.reset();
-  // Whom `passel ctl scale` ends may be wanted again: it is not done.
-  const bool may_return =
-      job_ && settings_.task.flags.supervised && WantedWorkers(Lead()) <= index();
-  const Status left = may_return ? store_->LeaveForNow() : store_->Leave();
+  const Status left = MayReturn() ? store_->LeaveForNow() : store_->Leave();
   if (hangs) {  // what saves there reads the arenas until the process ends
     (void)arena_.release();
     (void)job_.release();

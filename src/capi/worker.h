@@ -83,6 +83,8 @@ class Worker {
   Status JoinHere(const StorePlan& plan, const shm::AttachOptions& options);
   Status JoinElsewhere(const StorePlan& plan, Deadline start);
   void BeginHere();
+  bool MayWaitForBatches() const;
+  bool MayReturn() const;
   void SendMetrics();
   void SayFinite(bool finite);
   Status CheckVariable(std::size_t variable) const;

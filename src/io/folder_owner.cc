@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/fork_children.h"
 #include "base/text.h"
 
 namespace passel {
@@ -90,6 +91,7 @@ FileDescriptor OpenOwnerFile(const std::string& path, bool* made) {
   FileDescriptor fd(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0666));
   *made = fd.valid();
   if (!fd.valid() && errno == EEXIST) fd.Reset(::open(path.c_str(), kFlags));
+  KeepFromChildren(fd.get());  // the lock lives as long as the last of its descriptors
   return fd;
 }
 

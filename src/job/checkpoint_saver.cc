@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/wait_check.h"
+#include "cluster/patience.h"
 
 namespace passel::job {
 namespace {
@@ -20,6 +21,9 @@ namespace {
 // How often it looks whether enough steps were made.
 constexpr std::chrono::milliseconds kLook{5};
 constexpr std::chrono::milliseconds kIdle{200};
+// How often whether one is wished for.
+constexpr std::chrono::milliseconds kLookForWish{20};
+const char kAskedFor[] = "the checkpoint that was asked for";
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
 // Beyond the deadline of a last save, until it is left behind.
@@ -39,7 +43,8 @@ CheckpointSaver::CheckpointSaver(const JobConfig& config, const JobSettings& set
 
 CheckpointSaver::~CheckpointSaver() {
   PASSEL_CHECK(!hangs_, "its thread needs it");
-  quit_.store(true, std::memory_order_relaxed);
+  if (wish_) wish_->Forget(this);
+  SayQuit();
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
@@ -61,8 +66,12 @@ std::int64_t CheckpointSaver::Step() const {
 void CheckpointSaver::Run() {
   while (!quit_.load(std::memory_order_relaxed)) {
     const std::int64_t begin_ns = MonotonicNs(), begin_step = Step();
-    if (begin_step != saved_step_ && schedule_.Due(begin_ns, begin_step)) {
-      const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit));
+    // First: what comes from here on interrupts.
+    interrupted_.store(false, std::memory_order_seq_cst);
+    if (quit_.load(std::memory_order_seq_cst)) return;
+    const bool wished = wish_ && wish_->Pending();
+    if (!wished && begin_step != saved_step_ && schedule_.Due(begin_ns, begin_step)) {
+      const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit), interrupted_);
       if (quit_.load(std::memory_order_relaxed)) return;  // End() may not have waited for it
       // When a job ends the last save says what is wrong, if it still is.
       const bool ending = shards_[0].state->stop.load(std::memory_order_relaxed) != 0;
@@ -75,10 +84,42 @@ void CheckpointSaver::Run() {
         TellOfFailure(saved, soon, schedule_.Failed(begin_ns, begin_step, MonotonicNs(), soon));
       }
     }
+    HeedWish();
     best_->Look(shards_[0], *folder_);
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, config_.checkpoints.steps > 0 ? kLook : kIdle,
+    wake_.wait_for(lock,
+                   config_.checkpoints.steps > 0 ? kLook
+                   : wish_                       ? kLookForWish
+                                                 : kIdle,
                    [this] { return quit_.load(std::memory_order_relaxed); });
+  }
+}
+
+// One that is not answered because this ends is for whoever saves next.
+void CheckpointSaver::HeedWish() {
+  const std::optional<WishedSave> wish = wish_ ? wish_->Pending() : std::nullopt;
+  if (!wish) return;
+  const Status saved = SaveAskedFor(kAskedFor, wish->at_end, wish->deadline);
+  if (quit_.load(std::memory_order_relaxed)) return;
+  ScheduleAfter(saved);
+  if (!saved.ok()) {
+    wish_->Answer(wish->number, saved);
+  } else if (saved_step_) {
+    wish_->Answer(wish->number, *saved_step_);
+  } else {
+    wish_->Answer(wish->number, Aborted("tasks that were killed have left nothing to save"));
+  }
+}
+
+// The newest is of before, or of now.
+void CheckpointSaver::ScheduleAfter(const Status& asked_for) {
+  const std::int64_t now = MonotonicNs(), newest = saved_step_.value_or(0);
+  if (asked_for.ok()) {
+    schedule_.Saved(now, newest);
+  } else {
+    const bool soon = schedule_.Repeats() && asked_for.code() != Code::kDeadlineExceeded &&
+                      asked_for.code() != Code::kCancelled;
+    (void)schedule_.Failed(now, newest, now, soon);
   }
 }
 
@@ -134,7 +175,7 @@ bool CheckpointSaver::AwaitThread(Deadline deadline) {
     lock.lock();
     if (!late && over) {
       late = Deadline::After(kSlack);
-      quit_.store(true, std::memory_order_relaxed);
+      SayQuit();
     }
   }
   hangs_ = busy_;
@@ -146,14 +187,24 @@ bool CheckpointSaver::AwaitThread(Deadline deadline) {
 void CheckpointSaver::Quit() {
   {
     const std::lock_guard lock(mutex_);
-    quit_.store(true, std::memory_order_relaxed);
+    SayQuit();
   }
   wake_.notify_all();
 }
 
 void CheckpointSaver::GiveUp() {
   given_up_.store(true, std::memory_order_relaxed);
-  quit_.store(true, std::memory_order_relaxed);
+  SayQuit();
+}
+
+void CheckpointSaver::SayQuit() {
+  quit_.store(true, std::memory_order_seq_cst);
+  interrupted_.store(true, std::memory_order_seq_cst);
+}
+
+void CheckpointSaver::Heed(std::shared_ptr<SaveWish> wish) {
+  wish_ = std::move(wish);
+  if (wish_) wish_->Tell(this, [this] { interrupted_.store(true, std::memory_order_seq_cst); });
 }
 
 Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
@@ -203,7 +254,7 @@ Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNa
 Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
                                 const std::function<void()>& alive) {
   if (!thread_.joinable()) return {};
-  asked_for_ = "the checkpoint that was asked for";
+  asked_for_ = kAskedFor;
   SetAlive(alive);
   Status ended = EndThread(at_end, deadline);
   SetAlive({});
@@ -211,14 +262,7 @@ Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
   if (hangs_) return ended;
   just_saved_ = saved_step_;
   if (!given_up_.load(std::memory_order_relaxed)) quit_.store(false, std::memory_order_relaxed);
-  const std::int64_t now = MonotonicNs(), newest = saved_step_.value_or(0);
-  if (ended.ok()) {
-    schedule_.Saved(now, newest);
-  } else {
-    const bool soon = schedule_.Repeats() && ended.code() != Code::kDeadlineExceeded &&
-                      ended.code() != Code::kCancelled;
-    (void)schedule_.Failed(now, newest, now, soon);
-  }
+  ScheduleAfter(ended);
   Start([this] { Run(); });
   return ended;
 }
@@ -231,12 +275,18 @@ bool CheckpointSaver::Leave(Deadline deadline) {
 
 Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
   const auto before = saved_step_;
-  const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
+  Status saved = SaveAskedFor(asked_for_, at_end, deadline);
   if (saved_step_ != before) last_step_ = saved_step_;
   best_->Look(shards_[0], *folder_);
+  return saved;
+}
+
+Status CheckpointSaver::SaveAskedFor(const char* what, std::optional<AtEnd> at_end,
+                                     Deadline deadline) {
+  const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline, quit_);
   if (saved.ok()) return {};
   ++facts_.failed;
-  return saved.WithContext(fmt::format("{} was not saved to {}, where the newest is {}", asked_for_,
+  return saved.WithContext(fmt::format("{} was not saved to {}, where the newest is {}", what,
                                        config_.checkpoints.folder,
                                        saved_step_ ? CheckpointName(*saved_step_) : "none"));
 }
@@ -252,11 +302,12 @@ CheckpointFacts CheckpointSaver::Facts() const {
   return facts;
 }
 
-Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
+Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline,
+                             const std::atomic<bool>& quit) {
   PASSEL_RETURN_IF_ERROR(folder_->CheckOwner());
   const SavedJob job{config_, settings_,   plan_, data_,        shards_,
                      names_,  begun_with_, away_, others_.get()};
-  const SaveLimits limits{quit_, deadline, [this] { CallAlive(); }};
+  const SaveLimits limits{quit, deadline, [this] { CallAlive(); }};
   try {
     PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,
                             SaveCheckpoint(job, saved_step_, at_end, limits, *folder_));

@@ -38,6 +38,7 @@
 #include "job/job_config.h"
 #include "job/other_parts.h"
 #include "job/save_schedule.h"
+#include "job/save_wish.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
@@ -77,6 +78,9 @@ class CheckpointSaver {
   /// All shards but the lead's are saved by `others` from now on: the shards of all calls below
   /// are the lead's alone then.
   void SaveWith(std::shared_ptr<OtherParts> others) { others_ = std::move(others); }
+  /// Its thread also saves when that is wished for, and answers. Who wishes may be waited for by
+  /// a save that is under way: that is given up.
+  void Heed(std::shared_ptr<SaveWish> wish);
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
@@ -124,11 +128,15 @@ class CheckpointSaver {
   void SetAlive(std::function<void()> alive);
   Status EndThread(std::optional<AtEnd> at_end, Deadline deadline);
   void Run();
+  void HeedWish();
   void Quit();
   void TellOfFailure(const Status& why, bool soon, std::chrono::nanoseconds pause) const;
   std::int64_t Step() const;
   Status SaveLast(std::optional<AtEnd> at_end, Deadline deadline);
-  Status Save(std::optional<AtEnd> at_end, Deadline deadline);
+  Status SaveAskedFor(const char* what, std::optional<AtEnd> at_end, Deadline deadline);
+  void ScheduleAfter(const Status& asked_for);
+  void SayQuit();
+  Status Save(std::optional<AtEnd> at_end, Deadline deadline, const std::atomic<bool>& quit);
 
   const JobConfig config_;
   const JobSettings settings_;
@@ -146,12 +154,14 @@ class CheckpointSaver {
   SaveSchedule schedule_;
   std::vector<ShardMemory> shards_;
   std::shared_ptr<OtherParts> others_;  // null: there are none
+  std::shared_ptr<SaveWish> wish_;      // null: nobody wishes
   WorkerNames names_;
   CheckpointFacts facts_;  // its counts and times
   std::mutex alive_mutex_;
   std::function<void()> alive_;  // of End(), while that runs
   Status last_;                  // of the save of End()
   std::atomic<bool> quit_{false}, given_up_{false};
+  std::atomic<bool> interrupted_{false};  // what is saved by time and steps: as quit_, or by a wish
   bool hangs_ = false;
   const char* asked_for_ = "the last checkpoint";  // what End() and the like save
   std::mutex mutex_;

@@ -74,9 +74,10 @@ std::uint64_t CohortOf(const ShardMemory& memory) {
 
 }  // namespace
 
-JobKeeper::JobKeeper(const Task& task, const JobConfig& config)
+JobKeeper::JobKeeper(const Task& task, const JobConfig& config, std::shared_ptr<SaveWish> wish)
     : task_(task),
       config_(config),
+      wish_(std::move(wish)),
       held_(static_cast<std::size_t>(std::max(1, task.spec.num_tasks("ps")))) {
   config_.checkpoints.job = task.job_id;
   if (!config_.checkpoints.folder.empty() && EachPsWritesItsPart(task)) {
@@ -236,24 +237,27 @@ void JobKeeper::OpenStandIn() {
     return LogWarning("nobody saves checkpoints while {} is gone: {} has not answered for {} s",
                       task_.Names().chief_name, config_.checkpoints.folder, kOpenLimit.count());
   }
-  if (now < next_open_ns_) return;
+  if (now < next_open_ns_ && !(wish_ && wish_->Pending())) return;
   next_open_ns_ = now + std::chrono::nanoseconds(kOpenAgain).count();
   opening_since_ns_ = now;
   Result<Opening> opening = BeginOpening(/*wait=*/false);
   if (opening.ok()) {
     opening_.emplace(std::move(*opening));
   } else {
-    LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
-               opening.status().message());
+    NobodySaves(opening.status());
   }
+}
+
+void JobKeeper::NobodySaves(const Status& why) {
+  if (const auto wish = wish_ ? wish_->Pending() : std::nullopt) wish_->Answer(wish->number, why);
+  LogWarning("nobody saves checkpoints while {} {}: {}", task_.Names().chief_name,
+             ChiefNeverSaves(held_[0]->memory()) ? "reaches the ps by messages" : "is gone",
+             why.message());
 }
 
 void JobKeeper::BeginStandIn() {
   Result<std::unique_ptr<CheckpointSaver>> saver = opening_->Take();
-  if (!saver.ok()) {
-    return LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
-                      saver.status().message());
-  }
+  if (!saver.ok()) return NobodySaves(saver.status());
   next_open_ns_ = 0;  // the next one need not wait
   if (ChiefNeverSaves(held_[0]->memory())) {
     LogInfo("checkpoints are saved by ps/0: {} reaches the ps by messages",
@@ -267,6 +271,7 @@ void JobKeeper::BeginStandIn() {
 
 void JobKeeper::StandInWith(std::unique_ptr<CheckpointSaver> saver) {
   saver->SaveWith(others_);
+  saver->Heed(wish_);
   stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(saver)});
 }
 

@@ -29,6 +29,7 @@
 #include "job/disk_call.h"
 #include "job/job_config.h"
 #include "job/other_parts.h"
+#include "job/save_wish.h"
 #include "job/task.h"
 #include "shm/arena.h"
 
@@ -47,8 +48,9 @@ struct LastSave {
 
 class JobKeeper {
  public:
-  /// `task` outlives it. REQUIRES: it is ps/0 of a job by hand.
-  JobKeeper(const Task& task, const JobConfig& config);
+  /// `task` outlives it. `wish`: what a chief on another host asks for; null: none is there.
+  /// REQUIRES: it is ps/0 of a job by hand.
+  JobKeeper(const Task& task, const JobConfig& config, std::shared_ptr<SaveWish> wish);
   ~JobKeeper();
 
   /// To be called every now and then. `own`: the arena of shard 0, of which we keep a mapping of
@@ -93,6 +95,7 @@ class JobKeeper {
   void OpenStandIn();
   void BeginStandIn();
   void StandInWith(std::unique_ptr<CheckpointSaver> saver);
+  void NobodySaves(const Status& why);
   bool LastRetiredIsGone();
   void Retire(Deadline deadline);
   Result<Opening> BeginOpening(bool wait) const;
@@ -100,6 +103,7 @@ class JobKeeper {
 
   const Task& task_;
   JobConfig config_;
+  const std::shared_ptr<SaveWish> wish_;
   std::string data_;
   std::vector<std::shared_ptr<shm::Arena>> held_;                          // [ps]; null: not yet
   std::uint64_t cohort_ = 0;                                               // of held_[0]

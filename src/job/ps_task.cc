@@ -17,6 +17,7 @@
 #include "job/memory_need.h"
 #include "job/other_parts.h"
 #include "job/remote_door.h"
+#include "job/save_wish.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
 #include "job/task_report.h"
@@ -185,6 +186,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
   options.same_data = task.several_hosts;
+  options.hears_of_failures = task.several_hosts && shard == 0;
   if (config.worker.shard_data) {
     options.fixed_workers = "--shard_data gives each a part of the examples for good";
   }
@@ -192,12 +194,14 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.describe = DescribeJob;
   options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
   std::unique_ptr<RemoteDoor> door;
+  std::shared_ptr<SaveWish> wish;  // of a chief that has not the memory of all ps
   if (task.several_hosts && !task.flags.supervised) {
+    if (shard == 0) wish = std::make_shared<SaveWish>();
     options.fits = [&](const StorePlan& plan, const MemoryBudget& budget) {
       return CheckSaveMemoryOf(task, config, plan, budget);
     };
     Result<std::unique_ptr<RemoteDoor>> opened =
-        RemoteDoor::Open(task, config.checkpoints.folder,
+        RemoteDoor::Open(task, config.checkpoints.folder, wish,
                          Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
     if (!opened.ok()) return FailTask(opened.status());
     door = std::move(*opened);
@@ -222,7 +226,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
     options.let_go = [&door] { door->LetGo(); };
   }
   if (!task.flags.supervised && shard == 0) {
-    keeper.emplace(task, config);
+    keeper.emplace(task, config, wish);
     options.look_on = [&](const ShardMemory& memory) {
       if (door) door->Look(*self->arena());
       keeper->Look(*self->arena(), chief_is_here(), self->DataTold());

@@ -39,7 +39,10 @@ Result<std::optional<std::uint64_t>> RemoteBatches::Next() {
     come_in_();
     next = Ask(/*want=*/true);
   }
-  if (next.status().code() == Code::kCancelled) return std::optional<std::uint64_t>();
+  if (next.status().code() == Code::kCancelled) {
+    held_by_.reset();
+    return std::optional<std::uint64_t>();
+  }
   return next;
 }
 
@@ -63,6 +66,10 @@ Result<std::optional<std::uint64_t>> RemoteBatches::Ask(bool want) {
   PASSEL_ASSIGN_OR_RETURN(const Errand answer, job_.AskLead(Question(want)));
   ++number_;
   done_ = false;
+  held_by_.reset();
+  if (answer.json.Find("held_by") != nullptr) {
+    PASSEL_ASSIGN_OR_RETURN(held_by_, Field<int>(answer.json, "held_by"));
+  }
   if (answer.json.Find("batch") == nullptr) return std::optional<std::uint64_t>();
   PASSEL_ASSIGN_OR_RETURN(const auto batch, Field<std::uint64_t>(answer.json, "batch"));
   return std::optional(batch);
@@ -97,7 +104,11 @@ Result<Json> RemoteSharing::Answer(int worker, const Json& question) {
   Json answer = {{"ok", true}};
   if (want) {
     PASSEL_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> next, of.batches->Next());
-    if (next) answer["batch"] = *next;
+    if (next) {
+      answer["batch"] = *next;
+    } else if (const std::optional<int> by = of.batches->StillHeldBy()) {
+      answer["held_by"] = *by;
+    }
   }
   of.number = number;
   of.answer = answer;

@@ -2,7 +2,7 @@
 // host than ps/0: each is asked for by a message.
 //
 //   {"ask":"batch","examples","batch_size","order","end","sharing","number","want":bool,"done":bool}
-//                                       -->      {"ok":true[,"batch":n]}
+//                                       -->      {"ok":true[,"batch":n|"held_by":k]}
 //
 // What it holds stands in its slot on ps/0, as that of a worker there. `number` counts the
 // questions of one sharing: one that is repeated, because a connection was cut, gets the same
@@ -35,6 +35,7 @@ class RemoteBatches final : public BatchSource {
                                                        std::uint64_t end,
                                                        std::function<void()> come_in);
   Result<std::optional<std::uint64_t>> Next() override;
+  std::optional<int> StillHeldBy() override { return held_by_; }
   void Done() override { done_ = true; }
   void End() override;
 
@@ -49,6 +50,7 @@ class RemoteBatches final : public BatchSource {
   const std::uint64_t end_, sharing_;
   const std::function<void()> come_in_;
   std::uint64_t number_ = 0;
+  std::optional<int> held_by_;
   bool done_ = false;  // ps/0 is still to be told
 };
 

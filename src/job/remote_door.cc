@@ -77,17 +77,20 @@ Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPo
 
 }  // namespace
 
-RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints)
+RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints,
+                       std::shared_ptr<SaveWish> wish)
     : task_(task),
       shard_(task.id.index),
       checkpoints_(checkpoints),
+      wish_(std::move(wish)),
       saver_(task.id.index, checkpoints) {}
 
 Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
                                                      const std::string& checkpoints,
+                                                     std::shared_ptr<SaveWish> wish,
                                                      Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const HostPort own, task.spec.Address(task.id));
-  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task, checkpoints));
+  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task, checkpoints, std::move(wish)));
   fabric::ControlServerOptions options;
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);

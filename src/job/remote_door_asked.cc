@@ -109,6 +109,7 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
   const Deadline limit = Deadline::After(kAskerLimit);
   PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
   if (ask == "reserve") return Reserve(life, errand);
+  if (ask == "save") return Save(errand);
   PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
                           shm::RendezvousClient::Control(task_.job_id, shard_, limit));
   Errand answer{{{"ok", true}}, ""};
@@ -134,6 +135,17 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
     return answer;
   }
   return FailedPrecondition("a ps does not answer that");
+}
+
+// Whoever saves looks for it.
+Result<Errand> RemoteDoor::Save(const Errand& errand) {
+  if (wish_ == nullptr) return FailedPrecondition("ps/0 saves, and no other ps");
+  if (checkpoints_.empty()) {
+    return FailedPrecondition(
+        "ps/0 saves the checkpoints of this job, and has no --checkpoint_dir: start it with one");
+  }
+  PASSEL_ASSIGN_OR_RETURN(Json said, wish_->Ask(errand.json));
+  return Errand{std::move(said), ""};
 }
 
 // Of the joiners of this host, too, who ask the kernel alone.

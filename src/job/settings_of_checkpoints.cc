@@ -6,7 +6,8 @@
 
 namespace passel::job {
 
-// Children have none of it: the process that a person started saves, and says what to go on from.
+// Children have none of it, as a rule: the process that a person started saves, and says what to go
+// on from.
 SettingGroup CheckpointGroup() {
   using J = JobSettings;
   const auto ours = [](SettingTraits traits = {}) {
@@ -14,7 +15,7 @@ SettingGroup CheckpointGroup() {
     return traits;
   };
   return {
-      "Checkpoints",
+      kCheckpointGroup,
       {{"checkpoint_dir", At<&J::checkpoint_dir>(),
         "Folder of checkpoints: the next job there goes on from the newest. It is made if there is "
         "none. Default: no checkpoints",

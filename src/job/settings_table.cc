@@ -121,15 +121,14 @@ std::string TextOf(const SettingValue& value) {
       value);
 }
 
-std::vector<std::string> ToArguments(const SettingsView& view) {
+std::vector<std::string> ToArguments(const SettingsView& view, bool saves) {
   Defaults defaults;
   std::vector<std::string> arguments;
   for (const SettingRow& row : SettingsTable()) {
     const SettingValue value = row.value(view);
     const std::string text = TextOf(value);
-    if (!row.traits.to_child || value.index() == 0 || text == TextOf(row.value(defaults.view))) {
-      continue;
-    }
+    const bool wanted = row.traits.to_child || (saves && row.group == kCheckpointGroup);
+    if (!wanted || value.index() == 0 || text == TextOf(row.value(defaults.view))) continue;
     const bool* const* const on = std::get_if<bool*>(&value);
     arguments.push_back(on == nullptr ? fmt::format("--{}={}", row.name, text)
                                       : fmt::format("--{}{}", **on ? "" : "no", row.name));

@@ -116,8 +116,10 @@ const SettingRow* FindSetting(std::string_view name);
 std::string TextOf(const SettingValue& value);
 
 /// Every setting that a child of the job is to have and that is not its default, as arguments:
-/// "--seed=7", "--overlap", "--nocuda_graphs".
-std::vector<std::string> ToArguments(const SettingsView& view);
+/// "--seed=7", "--overlap", "--nocuda_graphs". `saves`: the child makes checkpoints, and has the
+/// settings of these, too.
+std::vector<std::string> ToArguments(const SettingsView& view, bool saves = false);
+inline constexpr char kCheckpointGroup[] = "Checkpoints";
 
 /// Errors: kInvalidArgument for the first value out of the range of its row, shown as in `typed`.
 Status CheckRanges(const SettingsView& view, const TypedNumbers& typed);

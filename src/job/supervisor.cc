@@ -191,7 +191,9 @@ Status Supervisor::StartChild(Child& child) {
     BecomeProgram(child, *flags.spin_us, &spawn);
   } else {
     spawn.arguments = {"task"};
-    for (std::string& argument : ToArguments(ViewOf(flags, &task.devices, &task))) {
+    // By hand a ps may be who saves.
+    const bool saves = ps && options_.part != nullptr;
+    for (std::string& argument : ToArguments(ViewOf(flags, &task.devices, &task), saves)) {
       spawn.arguments.push_back(std::move(argument));
     }
     AddPlace(child, &spawn);
@@ -261,7 +263,8 @@ JobOutcome Supervisor::Run(Progress& progress) {
   FetchArenas();  // a job that ended faster than we looked
   TellOfValues();
   if (failure_watch_) {
-    EndWithFailureOf(failure_watch_->Finish(!stopping_ && !options_.part->HasLead()));
+    EndWithFailureOf(
+        failure_watch_->Finish((!stopping_ || stopped_on_request_) && !options_.part->HasLead()));
   }
   const nvtx::Range range(nvtx::Event::kEndTasks);
   stopping_ = true;

@@ -156,6 +156,7 @@ class Supervisor {
   void HandlePsExit(Child& child, const ExitState& exit);
   bool HandlePsOfPart(Child& child, const ExitState& exit);
   void HandleEvaluatorExit(Child& child, const ExitState& exit);
+  void FailAfterStop(const Child& child, const ExitState& exit, int job_code);
   void AddDeath(const Child& child, const ExitState& exit, const std::string& cause);
   std::string AfterFirstDeath() const;
   int IndexOf(const Child& child) const;

@@ -96,6 +96,10 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   child.gone = !again && child.wanted;  // whom nobody wants any more nobody misses
   // It may have died before it could leave. After a clean end this changes nothing.
   MarkDeadEverywhere(child);
+  if (stopping_ && stopped_on_request_ && IsProgram(child) && !killed_ &&
+      rule.worker == AfterExit::kEndsJob) {
+    FailAfterStop(child, exit, rule.job_code);
+  }
   if (done || stopping_ || stopped) return;
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
   const std::string cause = why.empty() ? child.end : child.end + ": " + why;
@@ -133,6 +137,16 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
                                  : used_up);
   failure_.clear();  // the job goes on
   StartThoseWhoseTimeHasCome();
+}
+
+// A stop is no reason to fail: that of a program that asks for it and raises then has failed.
+void Supervisor::FailAfterStop(const Child& child, const ExitState& exit, int job_code) {
+  const std::string after = AfterFirstDeath();
+  AddDeath(child, exit, child.end);
+  LogError("{} {} after the job was stopped{}", child.Name(), child.end, after);
+  if (outcome_.exit_code == kExitInterrupted) outcome_.exit_code = job_code;
+  outcome_.interrupted = false;
+  if (options_.part != nullptr) AskToStop(failure_);
 }
 
 // Before its next life, in which its last lines are others.

@@ -84,10 +84,14 @@ void Supervisor::TakeStop() {
 
 // A task that we do not look after is why the job ends. "": none is.
 void Supervisor::EndWithFailureOf(const std::string& another_host) {
-  if (another_host.empty() || stopping_) return;
+  if (another_host.empty() || lead_told_ || (stopping_ && !stopped_on_request_)) return;
   stop_heard_ = lead_told_ = true;
   outcome_.notes.push_back(another_host);
   LogError("{}", another_host);
+  if (stopping_ && outcome_.exit_code == kExitInterrupted) {  // it failed after a stop
+    outcome_.exit_code = kExitFailed;
+    outcome_.interrupted = false;
+  }
   BeginStopping(kExitFailed, false);
 }
 

@@ -150,6 +150,18 @@ std::optional<std::uint64_t> SharedBatches::FromOthers() {
   return std::nullopt;
 }
 
+// Whatever became of him: one that has just died is found by the next Next().
+std::optional<int> SharedBatches::StillHeldBy() {
+  for (int k = 0; k < lead_.num_workers; ++k) {
+    if (k == worker_) continue;
+    for (const std::atomic<std::uint64_t>& other : lead_.tasks[k].held) {
+      const std::uint64_t at = Arrival::Unpack(other.load(std::memory_order_seq_cst)).at;
+      if (at != 0 && at - 1 < std::min(Given(), end_)) return k;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::uint64_t> SharedBatches::TakeOver(std::atomic<std::uint64_t>& from,
                                                      std::uint64_t word, std::uint64_t batch) {
   const int place = FreePlace();

@@ -35,6 +35,7 @@ class SharedBatches final : public BatchSource {
                                                        const WorkerNames& names = {});
 
   Result<std::optional<std::uint64_t>> Next() override;
+  std::optional<int> StillHeldBy() override;
   void Done() override;
 
  private:

@@ -3,12 +3,16 @@
  * usage: least_squares STEPS FEATURES OUT [NAME=VALUE ...]
  * Each of the workers takes the rows i with i % workers == its index. Writes its last values, the
  * global step and the mode to OUT. PATIENCE: seconds for each wait. SAVE_EVERY: the chief saves a
- * checkpoint after so many steps of its own, and writes its step to standard output. Exit codes: 0
- * done or stopped, 2 an error that it says. */
+ * checkpoint after so many steps of its own, and writes its step to standard output. FAIL_AFTER:
+ * worker 1 stops the job after so many steps, leaves it, and ends with 7. LOADER: a file; each
+ * worker has a child by fork() that lives as long as that. Exit codes: 0 done or stopped, 2 an
+ * error that it says. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "capi/passel.h"
 
@@ -60,6 +64,7 @@ int main(int argc, char** argv) {
   }
   if (getenv("PATIENCE") != NULL) patience = atof(getenv("PATIENCE"));
   const long save_every = getenv("SAVE_EVERY") == NULL ? 0 : atol(getenv("SAVE_EVERY"));
+  const long fail_after = getenv("FAIL_AFTER") == NULL ? 0 : atol(getenv("FAIL_AFTER"));
   const char* const loss = getenv("LOSS");
   const long steps = atol(argv[1]);
   const int features = atoi(argv[2]);
@@ -85,6 +90,12 @@ int main(int argc, char** argv) {
   const float first[kMostFeatures] = {0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F};
   const float* const values[2] = {first, NULL};
   Check(passel_initialize(job, values, patience), "passel_initialize");
+  const char* const loader = getenv("LOADER");
+  if (loader != NULL && fork() == 0) {
+    const struct timespec pause = {0, 10000000};
+    while (access(loader, F_OK) == 0) nanosleep(&pause, NULL);
+    _exit(0);
+  }
   passel_status status = PASSEL_OK;
   for (long step = 0; step < steps && status == PASSEL_OK; ++step) {
     status = passel_pull(job, PASSEL_PULL_AUTO);
@@ -95,6 +106,11 @@ int main(int argc, char** argv) {
     if (status == PASSEL_OK) Check(passel_metric(job, "worker", me.worker), "passel_metric");
     if (status == PASSEL_OK) Check(passel_metric(job, "step", (double)step), "passel_metric");
     if (status == PASSEL_OK && loss != NULL) Check(passel_metric(job, "loss", atof(loss)), "loss");
+    if (fail_after > 0 && me.worker == 1 && step + 1 == fail_after) {
+      Check(passel_stop(job), "passel_stop");
+      Check(passel_leave(job), "passel_leave");
+      return 7;
+    }
     if (status != PASSEL_OK || !me.is_chief || save_every == 0) continue;
     if ((step + 1) % save_every != 0) continue;
     int64_t saved = -1;

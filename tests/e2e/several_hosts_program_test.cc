@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <string>
@@ -28,8 +30,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // ps/0 and worker/0 here, worker/1 there, and with kThree worker/2 on a third host; with
-// kChiefThere the two workers the other way round.
-enum class Places { kTwo, kThree, kChiefThere };
+// kChiefThere the two workers the other way round; with kTwoPs a ps/1 there.
+enum class Places { kTwo, kThree, kChiefThere, kTwoPs };
 class ProgramOnHosts {
  public:
   explicit ProgramOnHosts(TwoHosts& hosts, Places places = Places::kTwo)
@@ -40,7 +42,8 @@ class ProgramOnHosts {
                                    const std::string& script) {
     std::vector<std::string> command = {
         "run",
-        fmt::format("--ps_hosts={}:2222", TwoHosts::kHere),
+        fmt::format("--ps_hosts={}:2222", TwoHosts::kHere) +
+            (places_ == Places::kTwoPs ? fmt::format(",{}:2223", TwoHosts::kThere) : ""),
         fmt::format("--worker_hosts={}:3222,{}:3223",
                     places_ == Places::kChiefThere ? TwoHosts::kThere : TwoHosts::kHere,
                     places_ == Places::kChiefThere ? TwoHosts::kHere : TwoHosts::kThere) +
@@ -196,6 +199,106 @@ TEST_F(SeveralHostsProgramTest, WhoIsStoppedIsNotStartedAgain) {
     EXPECT_FALSE(test::StepsOfTag(files[0], tag).empty()) << tag;
   }
   EXPECT_TRUE(test::StepsOfTag(files[0], "worker_0/worker").empty());
+}
+
+std::vector<std::int64_t> SavedIn(const std::string& text) {
+  std::vector<std::int64_t> steps;
+  for (std::size_t at = 0; (at = text.find("saved ", at)) != text.npos;) {
+    at += 6;
+    if (std::isdigit(static_cast<unsigned char>(text[at])) != 0)
+      steps.push_back(std::stoll(text.substr(at)));
+  }
+  return steps;
+}
+
+// It asks ps/0, which has the memory, or knows who has; the next job goes on from there.
+TEST_F(SeveralHostsProgramTest, AChiefElsewhereSavesWhenItWantsTo) {
+  for (const auto& [places, mode] :
+       std::vector<std::pair<Places, std::string>>{{Places::kChiefThere, "--mode=barrier"},
+                                                   {Places::kChiefThere, "--checkpoint_consistent"},
+                                                   {Places::kChiefThere, "--mode=hogwild"},
+                                                   {Places::kTwoPs, "--mode=barrier"},
+                                                   {Places::kTwoPs, "--mode=locked"}}) {
+    SCOPED_TRACE(mode + (places == Places::kTwoPs ? " on two ps" : ""));
+    ProgramOnHosts job(*hosts_, places);
+    const std::string folder = job.File("train");
+    const std::vector<std::string> flags = {mode, "--checkpoint_dir=" + folder, "--save_secs=0",
+                                            "--keep_checkpoints=0"};
+    const std::string script = "export SAVE_EVERY=30; trap '' TERM; exec " PASSEL_LEAST_SQUARES
+                               " 90 " +
+                               std::to_string(kFeatures) + " " + job.File("fit") + "$RANK";
+    job.Start(flags, script);
+    job.ExpectEnd(0, 0);
+    Program& chief = places == Places::kChiefThere ? job.there() : job.here();
+    const std::vector<std::int64_t> saved = SavedIn(chief.Out());
+    ASSERT_EQ(saved.size(), 3u) << chief.Out() << chief.Err() << job.here().Err();
+    EXPECT_GE(saved[0], 30);
+    EXPECT_GE(saved[1], saved[0] + 30);
+    const bool exact = mode != "--mode=hogwild" && mode != "--mode=locked";
+    if (mode == "--mode=barrier") {
+      EXPECT_EQ(saved, (std::vector<std::int64_t>{30, 60, 90}));
+    }
+    for (const std::int64_t step : saved) {
+      const Outcome show =
+          job.sandbox().Run({"ckpt", "show", folder + "/model.ckpt-" + std::to_string(step)});
+      EXPECT_EQ(show.code, 0) << show.err;
+      if (exact) {
+        EXPECT_THAT(show.out, HasSubstr("exact            true"));
+      }
+    }
+    const std::int64_t end = ReadFit(job.File("fit") + "0").global_step;
+    job.Start(flags, script);
+    job.ExpectEnd(0, 0);
+    EXPECT_GE(ReadFit(job.File("fit") + "0").global_step,
+              end + (mode == "--mode=barrier" ? 90 : 100));
+    if (mode == "--mode=barrier") {
+      ExpectNear(ReadFit(job.File("fit") + "0").values, Descent(180, 0.1, 2), 1e-4);
+    }
+  }
+}
+
+// What it cannot have says why, and the job goes on.
+TEST_F(SeveralHostsProgramTest, AChiefElsewhereHearsWhyNothingWasSaved) {
+  ProgramOnHosts job(*hosts_, Places::kChiefThere);
+  job.Start({"--mode=barrier"}, "export SAVE_EVERY=5; exec " PASSEL_LEAST_SQUARES " 90 " +
+                                    std::to_string(kFeatures) + " " + job.File("fit") + "$RANK");
+  job.ExpectEnd(1, 2);
+  EXPECT_THAT(job.there().Err(), HasSubstr("passel_save: 5: this job makes no checkpoints"));
+}
+
+// The end of its connections says that a worker has died, whatever becomes of its children.
+TEST_F(SeveralHostsProgramTest, AChildOfADeadWorkerKeepsNobodyWaiting) {
+  ProgramOnHosts job(*hosts_);
+  const std::string loader = job.File("loader");
+  WriteText(loader, "");
+  job.Start(
+      {"--mode=barrier", "--lease=120", "--grace=20"},
+      "export LOADER=" + loader + "; " + ProgramOnHosts::LeastSquares(kNoEnd, job.File("fit")));
+  ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
+  ASSERT_EQ(::kill(job.Worker(1), SIGKILL), 0);
+  ASSERT_TRUE(job.there().WaitFor("worker/1 was killed by SIGKILL (9); starting it again"));
+  EXPECT_TRUE(job.sandbox().Advances(20)) << job.here().Err();
+  std::filesystem::remove(loader);
+  job.here().Signal(SIGINT);
+  EXPECT_EQ(job.sandbox().Finish(job.here(), 30).code, 130) << job.here().Err();
+  EXPECT_EQ(job.sandbox().Finish(job.there(), 30).code, 0) << job.there().Err();
+}
+
+TEST_F(SeveralHostsProgramTest, OneThatStopsTheJobAndFailsIsNamedByEachHost) {
+  for (const Places places : {Places::kTwo, Places::kChiefThere}) {
+    SCOPED_TRACE(places == Places::kTwo ? "there" : "here");
+    ProgramOnHosts job(*hosts_, places);
+    job.Start({"--mode=barrier"}, "export FAIL_AFTER=20; trap '' TERM; exec " PASSEL_LEAST_SQUARES
+                                  " 1000000 " +
+                                      std::to_string(kFeatures) + " " + job.File("fit") + "$RANK");
+    const bool there = places == Places::kTwo;
+    EXPECT_EQ(job.sandbox().Finish(there ? job.there() : job.here(), 30).code, 1);
+    const Outcome other = job.sandbox().Finish(there ? job.here() : job.there(), 30);
+    EXPECT_THAT((there ? job.there() : job.here()).Err(), HasSubstr("worker/1 exited with 7"));
+    if (!there) continue;  // whose command may have ended before
+    EXPECT_EQ(other.code, 1) << job.here().Err();
+    EXPECT_THAT(job.here().Err(), HasSubstr("worker/1 on 10.77.0.2 exited with 7"));
+  }
 }
 
 // How often each example was given, summed over both workers, and how often it was applied.

@@ -218,6 +218,33 @@ def test_a_stop_ends_loops_and_the_block():
         raise AssertionError("a step after the stop returned")
 
 
+def test_a_stop_between_the_question_and_the_pull_lets_the_loop_end():
+    with passel.join({"w": 2}) as job:
+        for number in job.steps():
+            if number == 3:
+                threading.Thread(target=job.stop).start()
+                while not job._core.stopped():  # as another process would do it
+                    pass
+            job.pull()
+            fill(job, 0)
+            outcome = job.step()
+        assert number == 3 and not outcome.applied and outcome.global_step == 3
+        return
+    raise AssertionError("the loop did not end")
+
+
+def test_a_stop_ends_a_loop_that_does_not_ask():
+    applied = []
+    with passel.join({"w": 2}) as job:
+        while True:
+            if len(applied) == 3:
+                job.stop()
+            job.pull()
+            fill(job, 0)
+            applied.append(job.step().applied)
+    assert applied == [True] * 3 + [False]
+
+
 def test_a_child_of_fork_reads_arrays_and_may_not_step(job):
     fill(job, 1)
     job.pull()

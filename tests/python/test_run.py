@@ -204,6 +204,23 @@ def test_a_program_that_stops_its_job_is_done(start, tmp_path):
     assert all(np.load(tmp_path / f"w{rank}.npy")[0] > 0 for rank in range(2))
 
 
+def test_a_program_that_stops_its_job_and_fails_has_failed(start):
+    text = """
+        import passel
+        with passel.join({"w": 2}, mode="barrier", optimizer="sgd", learning_rate=1) as job:
+            for number in job.steps():
+                job.pull()
+                job.gradients["w"][...] = -1
+                job.step()
+                if job.rank == 1 and number == 20:
+                    job.stop()
+                    raise ValueError("last words")
+        """
+    running = start(text, run=["--workers=2"]).end(1)
+    assert re.search("worker/1 exited with 1", running.err)
+    assert running.err.rstrip().endswith("ValueError: last words"), running.err
+
+
 def test_a_wish_to_end_lets_scripts_finish_and_grace_is_the_limit(start):
     running = start(LOOP, 10**9, run=["--workers=2"])
     running.await_text("pid ", 2)

@@ -6,6 +6,7 @@ import pathlib
 import random
 import re
 import signal
+import subprocess
 import time
 
 import numpy as np
@@ -187,3 +188,40 @@ def await_true(condition, running=None):
         assert running is None or running.process.poll() is None, running.err
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+# Worker 1 keeps its first batch until there is a file, and worker 0 waits with its own until it does.
+KEEP = TAKE.replace("time.sleep(pause)", """\
+if given.sum() == size:
+                if job.rank == 1:
+                    open(sys.argv[7], "w").close()
+                while not os.path.exists(sys.argv[6 if job.rank == 1 else 7]):
+                    time.sleep(0.01)""")
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_the_last_batch_of_one_who_dies_is_given_to_who_is_there(start, job_id, tmp_path, dies):
+    hosts = {"ps_hosts": "localhost:2222", "worker_hosts": "localhost:3222,localhost:3223", "job_id": job_id}
+    ps = subprocess.Popen([passel.program(), "task", "--job_name=ps", "--task_index=0",
+                           *[f"--{name}={value}" for name, value in hosts.items()]], stderr=subprocess.DEVNULL)
+    try:
+        workers = [start(KEEP, 60, 2, 1, 0, json.dumps({**hosts, "mode": "locked", "task_index": rank}),
+                         tmp_path / "go", tmp_path / "keeps") for rank in range(2)]
+        for worker in workers:
+            worker.await_text("pid ")
+        with passel.attach(job_id) as reader:
+            reader.wait_version(29)  # of all the others
+            time.sleep(0.5)
+            assert workers[0].process.poll() is None, workers[0].out + workers[0].err
+        if dies:
+            workers[1].kill()
+        else:
+            (tmp_path / "go").touch()
+            workers[1].end()
+        workers[0].end()
+        assert seen(workers[0].out).tolist() == [1] * 60
+        assert given(workers[0].out).sum() == (60 if dies else 58)
+        assert ps.wait(60) == 0
+    finally:
+        ps.kill()
+        ps.wait()

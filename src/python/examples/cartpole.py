@@ -16,7 +16,7 @@ import numpy as np
 import passel
 
 ACTORS, POLES, HIDDEN, LONGEST = 4, 8, 32, 200  # poles of each actor; steps of an episode
-SCALE = np.float32([1 / 2.4, 1 / 2, 1 / 0.21, 1 / 2])  # of position, speed, angle, angular speed
+SCALE = np.array([1 / 2.4, 1 / 2, 1 / 0.21, 1 / 2], np.float32)  # of position, speed, angle, angular speed
 VARIABLES = {"hid_w": (4, HIDDEN), "hid_b": HIDDEN, "out_w": (HIDDEN, 2), "out_b": 2}
 
 
@@ -80,16 +80,19 @@ def learn(updates, target, seed):
     # In rounds, here of one worker, a reader has the values of one step.
     with passel.join(first, mode="barrier", optimizer="adam", learning_rate=0.005) as job:
         spawn = multiprocessing.get_context("spawn")
-        pipes, actors = [], []
+        pipes: list[multiprocessing.connection.Connection] = []
+        actors = []
         for k in range(ACTORS):
             ours, theirs = spawn.Pipe(duplex=False)
             actors.append(spawn.Process(target=act, args=(job.id, [seed, k], theirs), daemon=True))
             actors[-1].start()
             theirs.close()
             pipes.append(ours)
-        lengths, mean = collections.deque(maxlen=100), 0.0
+        lengths: collections.deque[float] = collections.deque(maxlen=100)
+        mean = 0.0
         while job.global_step < updates and mean < target and pipes and not job.stopped:
-            for pipe in multiprocessing.connection.wait(pipes):
+            ready = multiprocessing.connection.wait(pipes)
+            for pipe in [pipe for pipe in pipes if pipe in ready]:
                 try:
                     trajectory = pipe.recv()
                 except EOFError:  # that actor has died

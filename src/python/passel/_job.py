@@ -57,7 +57,9 @@ class Job:
         self._shapes = shapes
         self._timeout = timeout
         self._told_to_go = False
-        self._over = False
+        self._over = False  # the next push raises Cancelled
+        self._knows = False  # the script has been shown the stop
+        self._pull_failed = self._skips = False  # by the stop; its push has no outcome yet
         self._gradients = Gradients({})
         self._values: dict[str, Array] = {}
         self._shown_values: Mapping[str, Array] = MappingProxyType(self._values)
@@ -110,7 +112,9 @@ class Job:
     def stopped(self) -> bool:
         """Whether somebody wants the workers to leave: stop() of anyone, `passel ctl stop`, or
         SIGTERM of `passel run` to this one."""
-        return self._told_to_go or self._core.stopped()
+        stopped = self._told_to_go or self._core.stopped()
+        self._knows = self._knows or stopped
+        return stopped
 
     @property
     def gradients(self) -> Gradients:
@@ -135,12 +139,13 @@ class Job:
         number = _PULLS.get(how) if isinstance(how, str) else None
         if number is None:
             raise InvalidArgument(f'pull() takes "auto", "view" or "copy", not {how!r}: use one of them')
-        if self._core.pushed():
+        if self._core.pushed() or self._skips:
             self.wait()
         try:
             values = self._core.pull(number)
         except Cancelled:
-            self._over = True
+            # A loop that has just asked `stopped` is in the middle of a step.
+            self._over, self._pull_failed, self._knows = self._knows, not self._knows, True
             if not self._values:
                 raise
             return self._shown_values
@@ -153,10 +158,13 @@ class Job:
 
         timeout: seconds, where it waits: in mode locked for a block that another worker holds, between
         hosts for a ps. What was not applied by then, or by Ctrl-C, is given up: pull() again. Raises
-        Cancelled once the job is stopped and wait(), or a pull, has shown it.
+        Cancelled once the job is stopped and `stopped`, wait() or a pull before has shown it.
         """
         if self._over and not self._left:
             raise Cancelled("the job was stopped, or SIGTERM has told this worker to end: leave the job")
+        if self._pull_failed and not self._left:  # wait() says that it was not applied
+            self._pull_failed, self._skips = False, True
+            return
         self._over = self._told_to_go  # one more, for a loop that asks `stopped` at its begin
         self._core.push(self._timeout if timeout is None else _arguments.seconds(timeout))
 
@@ -166,6 +174,9 @@ class Job:
         If the job is stopped meanwhile the gradient is not applied, and the next push() raises
         Cancelled: a loop that asks `stopped` ends by itself.
         """
+        if self._skips and not self._left:
+            self._skips, self._over = False, True
+            return Outcome(False, 1, self.global_step, 0)
         try:
             outcome = self._core.wait(self._timeout if timeout is None else _arguments.seconds(timeout))
         except Cancelled:
@@ -353,7 +364,7 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
         if before._pid != os.getpid():
             raise FailedPrecondition(
                 "this process is a child of one that has a job open, by fork(), and has its "
-                "connections: join in a process that is started anew")
+                "memory: join in a process that is started anew")
         raise AlreadyExists(f"this process is in job {before.id} already, and has one at a time: call "
                             "leave() of that job first")
     timeout = _arguments.seconds(timeout)

@@ -98,6 +98,32 @@ TEST_F(SharedBatchesTest, WhatADeadWorkerHeldIsGivenAgain) {
   EXPECT_THAT(BatchesOf(lead()).open, IsEmpty());
 }
 
+// Who finds nothing left may wait for what comes back if its holder dies.
+TEST_F(SharedBatchesTest, WhoHasTheLastOnesIsKnown) {
+  const auto zero = Begin(0, 10);
+  auto one = Begin(1, 10);
+  for (std::uint64_t batch = 0; batch < 8; ++batch) EXPECT_EQ(*zero->Next(), batch);
+  EXPECT_EQ(*one->Next(), 8u);
+  EXPECT_EQ(*one->Next(), 9u);
+  EXPECT_EQ(*zero->Next(), kNone);
+  EXPECT_EQ(zero->StillHeldBy(), 1);
+  EXPECT_EQ(one->StillHeldBy(), std::nullopt) << "but for its own";
+  Die(1);
+  EXPECT_EQ(zero->StillHeldBy(), 1) << "until somebody takes them";
+  EXPECT_EQ(*zero->Next(), 8u);
+  one = Begin(1, 10);
+  EXPECT_EQ(*one->Next(), 9u);
+  EXPECT_EQ(zero->StillHeldBy(), 1);
+  EXPECT_EQ(*zero->Next(), kNone);
+  one->Done();
+  EXPECT_EQ(zero->StillHeldBy(), std::nullopt);
+  // Those of others who want more epochs are not waited for.
+  Die(1);
+  one = Begin(1, 20);
+  EXPECT_EQ(*one->Next(), 10u);
+  EXPECT_EQ(zero->StillHeldBy(), std::nullopt);
+}
+
 // Killed between its two writes a worker holds what it was not given.
 TEST_F(SharedBatchesTest, WhatWasNotGivenIsNotGivenAgain) {
   const auto zero = Begin(0, 20);
