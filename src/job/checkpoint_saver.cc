@@ -60,9 +60,12 @@ std::int64_t CheckpointSaver::Step() const {
 
 void CheckpointSaver::Run() {
   while (!quit_.load(std::memory_order_relaxed)) {
+    const SaveWishes::Wish wish = wishes_ ? wishes_->Pending() : SaveWishes::Wish();
+    const bool wished = wish.number != 0;
     const std::int64_t begin_ns = MonotonicNs(), begin_step = Step();
-    if (begin_step != saved_step_ && schedule_.Due(begin_ns, begin_step)) {
-      const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit));
+    Status saved;
+    if (begin_step != saved_step_ && (wished || schedule_.Due(begin_ns, begin_step))) {
+      saved = Save(std::nullopt, wished ? wish.deadline : Deadline::After(kSaveLimit));
       if (quit_.load(std::memory_order_relaxed)) return;  // End() may not have waited for it
       // When a job ends the last save says what is wrong, if it still is.
       const bool ending = shards_[0].state->stop.load(std::memory_order_relaxed) != 0;
@@ -75,6 +78,8 @@ void CheckpointSaver::Run() {
         TellOfFailure(saved, soon, schedule_.Failed(begin_ns, begin_step, MonotonicNs(), soon));
       }
     }
+    if (wished && saved.ok()) wishes_->Answer(wish.number, saved_step_.value_or(begin_step));
+    if (wished && !saved.ok()) wishes_->Answer(wish.number, saved);
     best_->Look(shards_[0], *folder_);
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, config_.checkpoints.steps > 0 ? kLook : kIdle,

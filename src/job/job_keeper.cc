@@ -74,10 +74,11 @@ std::uint64_t CohortOf(const ShardMemory& memory) {
 
 }  // namespace
 
-JobKeeper::JobKeeper(const Task& task, const JobConfig& config)
+JobKeeper::JobKeeper(const Task& task, const JobConfig& config, std::shared_ptr<SaveWishes> wishes)
     : task_(task),
       config_(config),
-      held_(static_cast<std::size_t>(std::max(1, task.spec.num_tasks("ps")))) {
+      held_(static_cast<std::size_t>(std::max(1, task.spec.num_tasks("ps")))),
+      wishes_(std::move(wishes)) {
   config_.checkpoints.job = task.job_id;
   if (!config_.checkpoints.folder.empty() && EachPsWritesItsPart(task)) {
     others_ = std::make_shared<OtherParts>(task);
@@ -95,16 +96,26 @@ void JobKeeper::Look(const shm::Arena& own, bool chief_is_here, const std::strin
   chief_is_here = chief_is_here && !others_;  // it has not all arenas, and saves nothing
   if (chief_is_here) Retire(Deadline::After(kLeaveSoon));
   data_ = data;
-  if (CohortOf(own.memory()) == 0) return;
+  if (CohortOf(own.memory()) == 0) return RefuseWishes(FailedPrecondition("ps/0 has no values"));
   Hold(own);
-  if (!LastRetiredIsGone() || config_.checkpoints.folder.empty()) return;
-  const bool needed = IsNeeded(chief_is_here);
+  if (config_.checkpoints.folder.empty()) {
+    return RefuseWishes(FailedPrecondition("ps/0 has no --checkpoint_dir"));
+  }
+  if (!LastRetiredIsGone()) return;
+  const bool wished =
+      others_ && held_[0] && !stand_in_ && wishes_ && wishes_->Pending().number != 0;
+  if (wished && !opening_) next_open_ns_ = 0;
+  const bool needed = IsNeeded(chief_is_here) || wished;
   if (opening_ && opening_->Done()) {
     if (needed) BeginStandIn();
     opening_.reset();
   } else if (needed) {
     OpenStandIn();
   }
+}
+
+void JobKeeper::RefuseWishes(const Status& why) {
+  if (wishes_) wishes_->Answer(wishes_->Pending().number, why);
 }
 
 int JobKeeper::ArenaOf(int shard) const {
@@ -245,14 +256,16 @@ void JobKeeper::OpenStandIn() {
   } else {
     LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
                opening.status().message());
+    RefuseWishes(opening.status());
   }
 }
 
 void JobKeeper::BeginStandIn() {
   Result<std::unique_ptr<CheckpointSaver>> saver = opening_->Take();
   if (!saver.ok()) {
-    return LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
-                      saver.status().message());
+    LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
+               saver.status().message());
+    return RefuseWishes(saver.status());
   }
   next_open_ns_ = 0;  // the next one need not wait
   if (ChiefNeverSaves(held_[0]->memory())) {
@@ -267,6 +280,7 @@ void JobKeeper::BeginStandIn() {
 
 void JobKeeper::StandInWith(std::unique_ptr<CheckpointSaver> saver) {
   saver->SaveWith(others_);
+  saver->FulfilWishes(wishes_);
   stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(saver)});
 }
 

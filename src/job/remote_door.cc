@@ -77,17 +77,20 @@ Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPo
 
 }  // namespace
 
-RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints)
+RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints,
+                       std::shared_ptr<SaveWishes> wishes)
     : task_(task),
       shard_(task.id.index),
       checkpoints_(checkpoints),
+      wishes_(std::move(wishes)),
       saver_(task.id.index, checkpoints) {}
 
 Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
                                                      const std::string& checkpoints,
+                                                     std::shared_ptr<SaveWishes> wishes,
                                                      Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const HostPort own, task.spec.Address(task.id));
-  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task, checkpoints));
+  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task, checkpoints, std::move(wishes)));
   fabric::ControlServerOptions options;
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
@@ -111,6 +114,7 @@ RemoteDoor::~RemoteDoor() {
     closing_ = true;
   }
   saver_.Cancel();
+  if (wishes_) wishes_->Close(Unavailable("ps/0 has ended"));
   door_.reset();  // ends all pipes
   for (Talk& talk : talks_) talk.thread.join();
   LetGo();

@@ -33,6 +33,7 @@
 #include "job/remote_batches.h"
 #include "job/remote_errand.h"
 #include "job/remote_facts.h"
+#include "job/save_wishes.h"
 #include "job/shard_saver.h"
 #include "job/task.h"
 #include "shm/arena.h"
@@ -43,10 +44,12 @@ namespace passel::job {
 class RemoteDoor final : private fabric::ControlHandler {
  public:
   /// Listens at the address that the lists have for this ps, where its name is this host.
-  /// `checkpoints`: the folder of --checkpoint_dir, "": none. `task` outlives it. REQUIRES:
+  /// `checkpoints`: the folder of --checkpoint_dir, "": none. `wishes`: of ps/0, for checkpoints;
+  /// they are closed when this ends. `task` outlives it. REQUIRES:
   /// task.several_hosts. Errors: kInvalidArgument for an address that this host has not, or that no
   /// other host reaches; kAlreadyExists for a port that is taken; those of LookUp().
   static Result<std::unique_ptr<RemoteDoor>> Open(const Task& task, const std::string& checkpoints,
+                                                  std::shared_ptr<SaveWishes> wishes,
                                                   Deadline deadline);
   ~RemoteDoor() override;
 
@@ -94,7 +97,7 @@ class RemoteDoor final : private fabric::ControlHandler {
     bool over = false;
   };
 
-  RemoteDoor(const Task& task, const std::string& checkpoints);
+  RemoteDoor(const Task& task, const std::string& checkpoints, std::shared_ptr<SaveWishes> wishes);
   Status Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabric::TaskFacts* mine) override;
   void Serve(std::uint64_t life, const fabric::TaskFacts& peer,
              std::unique_ptr<fabric::Pipe> pipe) override;
@@ -106,6 +109,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   Result<Errand> AnswerSaver(const Errand& errand);
   Result<Errand> AnswerAsker(std::uint64_t life, const Errand& errand);
   Result<Errand> Reserve(std::uint64_t life, const Errand& errand);
+  Result<Errand> SaveForOther(const Errand& errand);
   Result<Errand> AnswerWatcher(const Errand& errand);
   bool IsThere(int worker) const;
   bool IsServed(int worker) const;
@@ -117,6 +121,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   const Task& task_;
   const int shard_;
   const std::string checkpoints_;
+  const std::shared_ptr<SaveWishes> wishes_;  // null: of another ps than ps/0
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closing_ = false;

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <chrono>
 #include <new>
 
 #include "base/log.h"
@@ -18,6 +20,8 @@ namespace {
 
 // Of the ps of this process; who asks waits no longer.
 constexpr std::chrono::seconds kAskerLimit{4};
+// A ps that is told to go does not wait for hours.
+constexpr double kMostSecondsOfWish = 3600;
 
 }  // namespace
 
@@ -109,6 +113,7 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
   const Deadline limit = Deadline::After(kAskerLimit);
   PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
   if (ask == "reserve") return Reserve(life, errand);
+  if (ask == "save") return SaveForOther(errand);
   PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
                           shm::RendezvousClient::Control(task_.job_id, shard_, limit));
   Errand answer{{{"ok", true}}, ""};
@@ -134,6 +139,21 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
     return answer;
   }
   return FailedPrecondition("a ps does not answer that");
+}
+
+// Who asks waits, on a pipe of its own, as long as it has time.
+Result<Errand> RemoteDoor::SaveForOther(const Errand& errand) {
+  if (!wishes_) return FailedPrecondition("a ps does not answer that");
+  PASSEL_ASSIGN_OR_RETURN(const auto shard, Field<int>(errand.json, "ps"));
+  PASSEL_ASSIGN_OR_RETURN(const auto seconds, Field<double>(errand.json, "seconds"));
+  if (shard <= 0 || shard >= task_.spec.num_tasks("ps") ||
+      !(seconds >= 0 && seconds <= kMostSecondsOfWish)) {
+    return InvalidArgument("another ps of the job asks for a checkpoint, for an hour at most");
+  }
+  LogInfo("ps/{} is told to go: a checkpoint is saved before", shard);
+  const std::chrono::nanoseconds limit(static_cast<std::int64_t>(1e9 * seconds));
+  PASSEL_ASSIGN_OR_RETURN(const std::int64_t step, wishes_->Await(Deadline::After(limit)));
+  return Errand{{{"ok", true}, {"global_step", step}}, ""};
 }
 
 // Of the joiners of this host, too, who ask the kernel alone.

@@ -30,6 +30,9 @@
 //   {"ask":"status"}                    -->      {"ok":true,"bytes":n} and the status
 //   {"ask":"set_mode","mode":text}      -->      {"ok":true,"number":n}
 //   {"ask":"scale","workers":n}         -->      the same
+//   {"ask":"save","ps":k,"seconds":x}   -->      {"ok":true,"global_step":n}: to ps/0, by ps/k that
+//                                                is about to go, where each ps writes its part:
+//                                                after a save that has begun since
 //   {"ask":"stop","failure":text}       -->      failure: of the task that ends the job, of which
 //                                                kMostFailureBytes count; "": none
 //   {"ask":"reserve","workers":[k,...]} -->      {"ok":true,"worker":k}: of ps/0, the first of

@@ -101,6 +101,10 @@ SettingGroup TaskGroup() {
         "With --fabric_provider: the first of 256 ports of which each pair of a worker and a ps "
         "takes one on both hosts. 0: any that are free",
         Within(0, 65280)},
+       {"grace", At<&S::grace>(),
+        "Seconds that a ps or the chief has for the last checkpoint once it is told to go; a fifth "
+        "of it, at most 5 s, stays unused",
+        Within(0.1, 3600, " s")},
        {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
        {"existing_servers", At<&S::existing_servers>(),
         "A worker opens no endpoint of its own and uses the servers that run"}}};
