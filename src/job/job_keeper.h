@@ -72,8 +72,9 @@ class JobKeeper {
   /// ps is gone is a warning. Whoever wishes for a checkpoint hears of this one. Errors: those of
   /// CheckpointSaver::End().
   Status SaveLast(const LastSave& how);
-  /// That made it, or found it made.
-  bool saved_last() const { return saved_last_.has_value(); }
+  /// The next start of the job goes on from a checkpoint: of the last step, which that made or
+  /// found made; or, since a ps of another host has gone, of the newest before.
+  bool goes_on() const { return saved_last_.has_value() || former_counts_; }
 
  private:
   // Of a saver that is to leave before its memory is needed.
@@ -112,7 +113,8 @@ class JobKeeper {
   std::optional<Opening> opening_;  // of a saver that is to stand in
   std::int64_t opening_since_ns_ = 0;
   std::optional<std::int64_t> saved_last_;  // global step
-  std::shared_ptr<OtherParts> others_;      // null: all ps are on one host, or there is no folder
+  bool former_counts_ = false;
+  std::shared_ptr<OtherParts> others_;  // null: all ps are on one host, or there is no folder
   std::shared_ptr<SaveWishes> wishes_;
   std::unique_ptr<StandIn> stand_in_;
   std::vector<std::unique_ptr<StandIn>> retired_;  // their threads have not ended yet

@@ -156,6 +156,7 @@ Status JobKeeper::MakeLast(const LastSave& how) {
                                   if (haste.Over()) saver.GiveUp();
                                 });
   if (saved.ok()) saved_last_ = saver.last_step().value_or(step);
+  former_counts_ = others_ && IsMissing(saved.code()) && !name->empty();
   if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
     (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {
       TellOfCheckpoint(summaries, InFolder(folder, CheckpointName(at)), at);

@@ -151,9 +151,9 @@ Status CheckSaveMemoryOf(const Task& task, const JobConfig& config, const StoreP
 
 struct PsEnd {
   shm::PsHost::End end;
-  int signal = 0;      // that ended it
-  Status failure;      // of the job
-  bool saved = false;  // its values, as they were
+  int signal = 0;        // that ended it
+  Status failure;        // of the job
+  bool goes_on = false;  // its next start does, from a checkpoint
 };
 
 // Says how it ends, and returns the exit code.
@@ -180,7 +180,7 @@ int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, cons
       }
       LogWarning("no worker is running any more: {}", host.DescribeWorkers());
       // Of a node that was drained they come back later, to what was saved.
-      return how.saved ? kExitRestartMe : kExitFailed;
+      return how.goes_on ? kExitRestartMe : kExitFailed;
     case shm::PsHost::End::kStoppedEarly:
       RemoveToken(task);
       LogInfo("the job was stopped before it began");
@@ -325,8 +325,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
   }
   if (door && job_ends) door->AwaitEvaluators(evaluators);
   // Of another ps than ps/0 that one knows it.
-  const bool saves = !folder.empty() && (!keeper || keeper->saved_last());
-  const int code = EndPsTask(task, config, host, {end, signal, failure, saves && saved}, *signals);
+  const bool saves = !folder.empty() && (!keeper || keeper->goes_on());
+  const int code = EndPsTask(task, config, host, {end, signal, failure, saves}, *signals);
   return code == kExitDone && !saved ? kExitFailed : code;
 }
 
