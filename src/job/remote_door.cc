@@ -24,6 +24,8 @@ constexpr std::chrono::seconds kSaverGone{15}, kSaverBegins{3};
 constexpr std::chrono::milliseconds kLookForSaver{50};
 // Of a part that is not wanted any more.
 constexpr std::chrono::seconds kSaverEnds{1};
+// Who has wished for a checkpoint hangs up when it has the answer.
+constexpr std::chrono::seconds kWishersHear{1};
 constexpr std::chrono::seconds kLookUpLimit{10};
 constexpr std::chrono::seconds kLookUpPause{2};
 
@@ -109,12 +111,16 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
 }
 
 RemoteDoor::~RemoteDoor() {
+  if (wishes_) {
+    wishes_->Close(Unavailable("ps/0 has ended"));
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kWishersHear, [this] { return wishers_.empty(); });
+  }
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
   saver_.Cancel();
-  if (wishes_) wishes_->Close(Unavailable("ps/0 has ended"));
   door_.reset();  // ends all pipes
   for (Talk& talk : talks_) talk.thread.join();
   LetGo();
@@ -294,7 +300,10 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
     changed_.notify_all();
     return;
   }
-  if (askers_.erase(life) > 0) return;
+  if (askers_.erase(life) > 0) {
+    if (wishers_.erase(life) > 0) changed_.notify_all();
+    return;
+  }
   if (watchers_.erase(life) > 0) {
     changed_.notify_all();
     return;

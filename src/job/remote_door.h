@@ -109,7 +109,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   Result<Errand> AnswerSaver(const Errand& errand);
   Result<Errand> AnswerAsker(std::uint64_t life, const Errand& errand);
   Result<Errand> Reserve(std::uint64_t life, const Errand& errand);
-  Result<Errand> SaveForOther(const Errand& errand);
+  Result<Errand> SaveForOther(std::uint64_t life, const Errand& errand);
   Result<Errand> AnswerWatcher(const Errand& errand);
   bool IsThere(int worker) const;
   bool IsServed(int worker) const;
@@ -129,6 +129,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   std::map<std::uint64_t, std::shared_ptr<Guest>> guests_;  // by life
   std::set<std::uint64_t> savers_;                          // lives of ps/0
   std::map<std::uint64_t, Places> askers_;                  // of Role::kControl
+  std::set<std::uint64_t> wishers_;                         // of these: for a checkpoint
   std::set<std::uint64_t> watchers_;                        // of evaluators
   bool over_ = false;                                       // the job
   bool dismissed_ = false;                                  // by ps/0: the job is over

@@ -113,7 +113,7 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
   const Deadline limit = Deadline::After(kAskerLimit);
   PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
   if (ask == "reserve") return Reserve(life, errand);
-  if (ask == "save") return SaveForOther(errand);
+  if (ask == "save") return SaveForOther(life, errand);
   PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
                           shm::RendezvousClient::Control(task_.job_id, shard_, limit));
   Errand answer{{{"ok", true}}, ""};
@@ -142,13 +142,18 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
 }
 
 // Who asks waits, on a pipe of its own, as long as it has time.
-Result<Errand> RemoteDoor::SaveForOther(const Errand& errand) {
+Result<Errand> RemoteDoor::SaveForOther(std::uint64_t life, const Errand& errand) {
   if (!wishes_) return FailedPrecondition("a ps does not answer that");
   PASSEL_ASSIGN_OR_RETURN(const auto shard, Field<int>(errand.json, "ps"));
   PASSEL_ASSIGN_OR_RETURN(const auto seconds, Field<double>(errand.json, "seconds"));
   if (shard <= 0 || shard >= task_.spec.num_tasks("ps") ||
       !(seconds >= 0 && seconds <= kMostSecondsOfWish)) {
     return InvalidArgument("another ps of the job asks for a checkpoint, for an hour at most");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!askers_.contains(life)) return Unavailable("who asks has gone");
+    wishers_.insert(life);
   }
   LogInfo("ps/{} is told to go: a checkpoint is saved before", shard);
   const std::chrono::nanoseconds limit(static_cast<std::int64_t>(1e9 * seconds));
