@@ -16,7 +16,7 @@
 #include "job/far_job.h"
 #include "job/first_values.h"
 #include "job/remote_facts.h"
-#include "job/save_wish.h"
+#include "job/save_wishes.h"
 #include "store/variable_table.h"
 #include "train/model_plan.h"
 

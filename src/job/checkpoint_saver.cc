@@ -43,7 +43,7 @@ CheckpointSaver::CheckpointSaver(const JobConfig& config, const JobSettings& set
 
 CheckpointSaver::~CheckpointSaver() {
   PASSEL_CHECK(!hangs_, "its thread needs it");
-  if (wish_) wish_->Forget(this);
+  if (wishes_) wishes_->Forget(this);
   SayQuit();
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -69,7 +69,7 @@ void CheckpointSaver::Run() {
     // First: what comes from here on interrupts.
     interrupted_.store(false, std::memory_order_seq_cst);
     if (quit_.load(std::memory_order_seq_cst)) return;
-    const bool wished = wish_ && wish_->Pending();
+    const bool wished = wishes_ && wishes_->Pending();
     if (!wished && begin_step != saved_step_ && schedule_.Due(begin_ns, begin_step)) {
       const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit), interrupted_);
       if (quit_.load(std::memory_order_relaxed)) return;  // End() may not have waited for it
@@ -89,7 +89,7 @@ void CheckpointSaver::Run() {
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock,
                    config_.checkpoints.steps > 0 ? kLook
-                   : wish_                       ? kLookForWish
+                   : wishes_                     ? kLookForWish
                                                  : kIdle,
                    [this] { return quit_.load(std::memory_order_relaxed); });
   }
@@ -97,17 +97,17 @@ void CheckpointSaver::Run() {
 
 // One that is not answered because this ends is for whoever saves next.
 void CheckpointSaver::HeedWish() {
-  const std::optional<WishedSave> wish = wish_ ? wish_->Pending() : std::nullopt;
+  const std::optional<WishedSave> wish = wishes_ ? wishes_->Pending() : std::nullopt;
   if (!wish) return;
   const Status saved = SaveAskedFor(kAskedFor, wish->at_end, wish->deadline);
   if (quit_.load(std::memory_order_relaxed)) return;
   ScheduleAfter(saved);
   if (!saved.ok()) {
-    wish_->Answer(wish->number, saved);
+    wishes_->Answer(wish->number, saved);
   } else if (saved_step_) {
-    wish_->Answer(wish->number, *saved_step_);
+    wishes_->Answer(wish->number, *saved_step_);
   } else {
-    wish_->Answer(wish->number, Aborted("tasks that were killed have left nothing to save"));
+    wishes_->Answer(wish->number, Aborted("tasks that were killed have left nothing to save"));
   }
 }
 
@@ -202,9 +202,9 @@ void CheckpointSaver::SayQuit() {
   interrupted_.store(true, std::memory_order_seq_cst);
 }
 
-void CheckpointSaver::Heed(std::shared_ptr<SaveWish> wish) {
-  wish_ = std::move(wish);
-  if (wish_) wish_->Tell(this, [this] { interrupted_.store(true, std::memory_order_seq_cst); });
+void CheckpointSaver::Heed(std::shared_ptr<SaveWishes> wishes) {
+  wishes_ = std::move(wishes);
+  if (wishes_) wishes_->Tell(this, [this] { interrupted_.store(true, std::memory_order_seq_cst); });
 }
 
 Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {

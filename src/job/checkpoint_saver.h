@@ -38,14 +38,11 @@
 #include "job/job_config.h"
 #include "job/other_parts.h"
 #include "job/save_schedule.h"
-#include "job/save_wish.h"
+#include "job/save_wishes.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
 namespace passel::job {
-
-/// For the last checkpoint of a task that is told to go: Kubernetes waits 30 s after SIGTERM.
-inline constexpr std::chrono::seconds kSaveLimitWhenAsked{20};
 
 class CheckpointSaver {
  public:
@@ -78,9 +75,9 @@ class CheckpointSaver {
   /// All shards but the lead's are saved by `others` from now on: the shards of all calls below
   /// are the lead's alone then.
   void SaveWith(std::shared_ptr<OtherParts> others) { others_ = std::move(others); }
-  /// Its thread also saves when that is wished for, and answers. Who wishes may be waited for by
-  /// a save that is under way: that is given up.
-  void Heed(std::shared_ptr<SaveWish> wish);
+  /// Its thread also saves when that is wished for, and answers; what waits when it ends is for
+  /// whoever saves next. A save that is under way may wait for who wishes: that is given up.
+  void Heed(std::shared_ptr<SaveWishes> wishes);
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
@@ -154,7 +151,7 @@ class CheckpointSaver {
   SaveSchedule schedule_;
   std::vector<ShardMemory> shards_;
   std::shared_ptr<OtherParts> others_;  // null: there are none
-  std::shared_ptr<SaveWish> wish_;      // null: nobody wishes
+  std::shared_ptr<SaveWishes> wishes_;  // null: nobody wishes for any
   WorkerNames names_;
   CheckpointFacts facts_;  // its counts and times
   std::mutex alive_mutex_;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cluster/host_lookup.h"
@@ -17,6 +18,7 @@
 #include "cluster/resolve.h"
 #include "job/ask_jobs.h"
 #include "job/far_job.h"
+#include "job/grace.h"
 #include "job/remote_errand.h"
 #include "job/remote_facts.h"
 #include "shm/rendezvous_client.h"
@@ -103,6 +105,8 @@ TaskSettings ClusterPart::SettingsOf(const TaskId& id) const {
   settings.insecure_no_auth = task.flags.insecure_no_auth;
   settings.lease = task.flags.lease;
   settings.fabric_spin_us = task.flags.fabric_spin_us;
+  // Who has started it kills it when that is over.
+  settings.grace = ToSeconds(GraceForTasks(task.flags.grace));
   if (in_environment) return settings;
   settings.job_name = id.job;
   settings.task_index = id.index;

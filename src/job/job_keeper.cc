@@ -74,11 +74,11 @@ std::uint64_t CohortOf(const ShardMemory& memory) {
 
 }  // namespace
 
-JobKeeper::JobKeeper(const Task& task, const JobConfig& config, std::shared_ptr<SaveWish> wish)
+JobKeeper::JobKeeper(const Task& task, const JobConfig& config, std::shared_ptr<SaveWishes> wishes)
     : task_(task),
       config_(config),
-      wish_(std::move(wish)),
-      held_(static_cast<std::size_t>(std::max(1, task.spec.num_tasks("ps")))) {
+      held_(static_cast<std::size_t>(std::max(1, task.spec.num_tasks("ps")))),
+      wishes_(std::move(wishes)) {
   config_.checkpoints.job = task.job_id;
   if (!config_.checkpoints.folder.empty() && EachPsWritesItsPart(task)) {
     others_ = std::make_shared<OtherParts>(task);
@@ -96,16 +96,26 @@ void JobKeeper::Look(const shm::Arena& own, bool chief_is_here, const std::strin
   chief_is_here = chief_is_here && !others_;  // it has not all arenas, and saves nothing
   if (chief_is_here) Retire(Deadline::After(kLeaveSoon));
   data_ = data;
-  if (CohortOf(own.memory()) == 0) return;
+  if (CohortOf(own.memory()) == 0) return RefuseWishes(FailedPrecondition("ps/0 has no values"));
   Hold(own);
-  if (!LastRetiredIsGone() || config_.checkpoints.folder.empty()) return;
-  const bool needed = IsNeeded(chief_is_here);
+  if (config_.checkpoints.folder.empty()) {
+    return RefuseWishes(FailedPrecondition("ps/0 has no --checkpoint_dir"));
+  }
+  if (!LastRetiredIsGone()) return;
+  const bool wished = held_[0] && !stand_in_ && wishes_ && wishes_->Pending();
+  if (wished && !opening_) next_open_ns_ = 0;
+  const bool needed = IsNeeded(chief_is_here) || wished;
   if (opening_ && opening_->Done()) {
     if (needed) BeginStandIn();
     opening_.reset();
   } else if (needed) {
     OpenStandIn();
   }
+}
+
+void JobKeeper::RefuseWishes(const Status& why) {
+  if (!wishes_) return;
+  while (const auto wish = wishes_->Pending()) wishes_->Answer(wish->number, why);
 }
 
 int JobKeeper::ArenaOf(int shard) const {
@@ -237,7 +247,7 @@ void JobKeeper::OpenStandIn() {
     return LogWarning("nobody saves checkpoints while {} is gone: {} has not answered for {} s",
                       task_.Names().chief_name, config_.checkpoints.folder, kOpenLimit.count());
   }
-  if (now < next_open_ns_ && !(wish_ && wish_->Pending())) return;
+  if (now < next_open_ns_) return;
   next_open_ns_ = now + std::chrono::nanoseconds(kOpenAgain).count();
   opening_since_ns_ = now;
   Result<Opening> opening = BeginOpening(/*wait=*/false);
@@ -249,7 +259,7 @@ void JobKeeper::OpenStandIn() {
 }
 
 void JobKeeper::NobodySaves(const Status& why) {
-  if (const auto wish = wish_ ? wish_->Pending() : std::nullopt) wish_->Answer(wish->number, why);
+  RefuseWishes(why);
   LogWarning("nobody saves checkpoints while {} {}: {}", task_.Names().chief_name,
              ChiefNeverSaves(held_[0]->memory()) ? "reaches the ps by messages" : "is gone",
              why.message());
@@ -271,7 +281,7 @@ void JobKeeper::BeginStandIn() {
 
 void JobKeeper::StandInWith(std::unique_ptr<CheckpointSaver> saver) {
   saver->SaveWith(others_);
-  saver->Heed(wish_);
+  saver->Heed(wishes_);
   stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(saver)});
 }
 

@@ -29,7 +29,7 @@
 #include "job/disk_call.h"
 #include "job/job_config.h"
 #include "job/other_parts.h"
-#include "job/save_wish.h"
+#include "job/save_wishes.h"
 #include "job/task.h"
 #include "shm/arena.h"
 
@@ -39,18 +39,19 @@ namespace passel::job {
 struct LastSave {
   Deadline workers;  ///< for those that are told to leave
   Deadline limit;    ///< for all of it
-  bool asked;        ///< the task was told to go
+  std::chrono::nanoseconds limit_when_asked;
+  bool asked;  ///< the task was told to go
   /// The task was told to go since the last call. The first time it waits no longer for workers;
-  /// for the disk kSaveLimitWhenAsked from the time that it is asked, and no longer once it is
-  /// asked again.
+  /// for the disk limit_when_asked from the time that it is asked, and no longer once it is asked
+  /// again.
   std::function<bool()> signalled;
 };
 
 class JobKeeper {
  public:
-  /// `task` outlives it. `wish`: what a chief on another host asks for; null: none is there.
-  /// REQUIRES: it is ps/0 of a job by hand.
-  JobKeeper(const Task& task, const JobConfig& config, std::shared_ptr<SaveWish> wish);
+  /// `task` outlives it. `wishes`: for checkpoints; null: nobody has any. REQUIRES: it is ps/0 of a
+  /// job by hand.
+  JobKeeper(const Task& task, const JobConfig& config, std::shared_ptr<SaveWishes> wishes);
   ~JobKeeper();
 
   /// To be called every now and then. `own`: the arena of shard 0, of which we keep a mapping of
@@ -69,10 +70,12 @@ class JobKeeper {
 
   /// The last checkpoint, unless a chief that lives makes it. Waits for workers, then for who owns
   /// the folder and for the arenas of other ps, some seconds each. What cannot be saved because a
-  /// ps is gone is a warning. Errors: those of CheckpointSaver::End().
+  /// ps is gone is a warning. Whoever wishes for a checkpoint hears of this one. Errors: those of
+  /// CheckpointSaver::End().
   Status SaveLast(const LastSave& how);
-  /// That made it, or found it made.
-  bool saved_last() const { return saved_last_; }
+  /// The next start of the job goes on from a checkpoint: of the last step, which that made or
+  /// found made; or, since a ps of another host has gone, of the newest before.
+  bool goes_on() const { return saved_last_.has_value() || former_counts_; }
 
  private:
   // Of a saver that is to leave before its memory is needed.
@@ -84,6 +87,8 @@ class JobKeeper {
     std::unique_ptr<CheckpointSaver> saver;  // before they are unmapped
   };
 
+  Status MakeLast(const LastSave& how);
+  void RefuseWishes(const Status& why);
   bool HoldsAll(std::uint64_t cohort) const;
   void Hold(const shm::Arena& own);
   Status Fetch(int shard, Deadline deadline);
@@ -103,15 +108,16 @@ class JobKeeper {
 
   const Task& task_;
   JobConfig config_;
-  const std::shared_ptr<SaveWish> wish_;
   std::string data_;
   std::vector<std::shared_ptr<shm::Arena>> held_;                          // [ps]; null: not yet
   std::uint64_t cohort_ = 0;                                               // of held_[0]
   std::int64_t next_fetch_ns_ = 0, next_open_ns_ = 0, gone_since_ns_ = 0;  // MonotonicNs()
   std::optional<Opening> opening_;  // of a saver that is to stand in
   std::int64_t opening_since_ns_ = 0;
-  bool saved_last_ = false;
+  std::optional<std::int64_t> saved_last_;  // global step
+  bool former_counts_ = false;
   std::shared_ptr<OtherParts> others_;  // null: all ps are on one host, or there is no folder
+  const std::shared_ptr<SaveWishes> wishes_;
   std::unique_ptr<StandIn> stand_in_;
   std::vector<std::unique_ptr<StandIn>> retired_;  // their threads have not ended yet
 };

@@ -57,7 +57,7 @@ class Haste {
 
  private:
   void Hurry() {
-    if (!asked_) limit_ = limit_.Sooner(kSaveLimitWhenAsked);
+    if (!asked_) limit_ = limit_.Sooner(how_.limit_when_asked);
     asked_ = true;
   }
 
@@ -75,6 +75,17 @@ void JobKeeper::DismissOthers() {
 }
 
 Status JobKeeper::SaveLast(const LastSave& how) {
+  const Status saved = MakeLast(how);
+  if (!wishes_) return saved;
+  if (saved.ok() && saved_last_) {
+    wishes_->Close(*saved_last_);
+  } else {
+    wishes_->Close(saved.ok() ? Unavailable("ps/0 has ended without one") : saved);
+  }
+  return saved;
+}
+
+Status JobKeeper::MakeLast(const LastSave& how) {
   const std::string& folder = config_.checkpoints.folder;
   if (folder.empty() || !held_[0]) return {};
   const ShardMemory& lead = held_[0]->memory();
@@ -108,7 +119,7 @@ Status JobKeeper::SaveLast(const LastSave& how) {
   if (ChiefIsGone(lead) && name) name = newest();
   if (!name) return hangs();
   if (*name == CheckpointName(step)) {
-    saved_last_ = true;
+    saved_last_ = step;
     return {};
   }
   const std::string missing = FetchMissing();
@@ -144,7 +155,8 @@ Status JobKeeper::SaveLast(const LastSave& how) {
                                 haste.limit(), [&] {
                                   if (haste.Over()) saver.GiveUp();
                                 });
-  saved_last_ = saved.ok();
+  if (saved.ok()) saved_last_ = saver.last_step().value_or(step);
+  former_counts_ = others_ && IsMissing(saved.code()) && !name->empty();
   if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
     (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {
       TellOfCheckpoint(summaries, InFolder(folder, CheckpointName(at)), at);

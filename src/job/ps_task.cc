@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,13 +14,19 @@
 
 #include "base/log.h"
 #include "base/subprocess.h"
+#include "cluster/json_message.h"
+#include "io/checkpoint_files.h"
+#include "job/disk_call.h"
 #include "job/exit_code.h"
+#include "job/far_job.h"
+#include "job/grace.h"
 #include "job/job_keeper.h"
 #include "job/job_status.h"
 #include "job/memory_need.h"
 #include "job/other_parts.h"
 #include "job/remote_door.h"
-#include "job/save_wish.h"
+#include "job/remote_facts.h"
+#include "job/save_wishes.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
 #include "job/task_report.h"
@@ -36,31 +45,71 @@ constexpr std::chrono::seconds kEvaluatorsLimit{15};
 constexpr std::chrono::seconds kWorkersLimit{10}, kWorkersLimitOnSigterm{2};
 // As long as signals let it.
 constexpr std::chrono::seconds kSaveLimit{600};
+// For an answer of ps/0 to travel.
+constexpr std::chrono::seconds kHeardLimit{1};
+constexpr std::chrono::milliseconds kLookForSignals{50};
 // Of another ps than ps/0 that is told to go, until that holds its values: it looks for them within
 // a second, unless it is stopped.
 constexpr std::chrono::seconds kLeadLimit{10};
 
 // False if there is something that should have been saved.
 bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, bool chief_is_here, int signal,
-              SignalEvents& signals) {
+              std::chrono::nanoseconds limit_when_asked, SignalEvents& signals) {
   if (host.arena() == nullptr) return true;
   keeper.Look(*host.arena(), chief_is_here, host.DataTold());
   const Status saved =
       keeper.SaveLast({Deadline::After(signal == SIGTERM ? kWorkersLimitOnSigterm : kWorkersLimit),
-                       Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitWhenAsked), signal != 0,
-                       [&signals] { return signals.Next() != 0; }});
+                       Deadline::After(signal == 0 ? kSaveLimit : limit_when_asked),
+                       limit_when_asked, signal != 0, [&signals] { return signals.Next() != 0; }});
   if (!saved.ok()) LogError("{}", saved.message());
   return saved.ok();
 }
 
+// Of another ps than ps/0 that is told to go while the others stay: has ps/0 lead a save, of which
+// this one writes its part. False: it has made none.
+bool HaveLeadSave(const Task& task, const std::string& folder, std::chrono::nanoseconds limit,
+                  const std::function<bool()>& hurry) {
+  const auto ask = [&]() -> Result<Json> {
+    PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
+    const FarJob job{task.job_id, {lead}, DoorKeyOf(task)};
+    const Json question = SaveQuestion(NewWishNumber(), std::nullopt, limit, limit, task.id.index);
+    DiskCall<Result<Json>> call([job, question, deadline = Deadline::After(limit + kHeardLimit)] {
+      return AskFar(job, 0, question, deadline);
+    });
+    while (!call.Done(kLookForSignals)) {
+      if (hurry()) return Cancelled("it was told so again");
+    }
+    return call.Take();
+  };
+  const Result<Json> said = ask();
+  Result<std::optional<std::int64_t>> step = said.status();
+  if (said.ok()) step = SavedStep(*said);
+  if (step.ok() && !*step) step = DeadlineExceeded("ps/0 has not saved it in time");
+  if (step.ok()) {
+    LogInfo("ps/0 has saved checkpoint {} with the part of {}",
+            InFolder(folder, CheckpointName(**step)), task.id.ToString());
+  } else {
+    LogWarning(
+        "no checkpoint was saved before {} goes, and what it has gone through since the newest one "
+        "in {} is lost unless a worker keeps its arena: {}",
+        task.id.ToString(), folder, step.status().message());
+  }
+  return step.ok();
+}
+
 // Of a job whose ps are on several hosts: ps/0 may be about to save the part of this one. False:
 // the disk hangs, and `door` has a thread that waits for it.
-bool AwaitSaver(RemoteDoor& door, int signal, SignalEvents& signals) {
-  const bool asked = signal == SIGTERM;
+bool AwaitSaver(const Task& task, const std::string& folder, RemoteDoor& door, int signal,
+                bool has_values, SignalEvents& signals) {
+  const bool asked = signal != 0 && signal != SIGINT;
+  const std::chrono::nanoseconds limit = GraceForTasks(task.flags.grace);
+  const Deadline end = Deadline::After(asked         ? limit
+                                       : signal == 0 ? kSaveLimit
+                                                     : limit + kWorkersLimit);
   bool hurry = false;
-  return door.AwaitSaver(
-      asked, Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitWhenAsked + kWorkersLimit),
-      [&] { return hurry = hurry || signals.Next() != 0; });
+  const auto hurries = [&] { return hurry = hurry || signals.Next() != 0; };
+  if (asked && has_values && HaveLeadSave(task, folder, limit, hurries)) hurry = true;
+  return door.AwaitSaver(asked, end, hurries);
 }
 
 // Of the arena, by a ps that may come back.
@@ -102,9 +151,9 @@ Status CheckSaveMemoryOf(const Task& task, const JobConfig& config, const StoreP
 
 struct PsEnd {
   shm::PsHost::End end;
-  int signal = 0;      // that ended it
-  Status failure;      // of the job
-  bool saved = false;  // its values, as they were
+  int signal = 0;        // that ended it
+  Status failure;        // of the job
+  bool goes_on = false;  // its next start does, from a checkpoint
 };
 
 // Says how it ends, and returns the exit code.
@@ -131,7 +180,7 @@ int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, cons
       }
       LogWarning("no worker is running any more: {}", host.DescribeWorkers());
       // Of a node that was drained they come back later, to what was saved.
-      return how.saved ? kExitRestartMe : kExitFailed;
+      return how.goes_on ? kExitRestartMe : kExitFailed;
     case shm::PsHost::End::kStoppedEarly:
       RemoveToken(task);
       LogInfo("the job was stopped before it began");
@@ -193,15 +242,15 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.data = task.flags.job_data;
   options.describe = DescribeJob;
   options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
+  const std::chrono::nanoseconds limit_when_asked = GraceForTasks(task.flags.grace);
+  const std::shared_ptr<SaveWishes> wishes = shard == 0 ? std::make_shared<SaveWishes>() : nullptr;
   std::unique_ptr<RemoteDoor> door;
-  std::shared_ptr<SaveWish> wish;  // of a chief that has not the memory of all ps
   if (task.several_hosts && !task.flags.supervised) {
-    if (shard == 0) wish = std::make_shared<SaveWish>();
     options.fits = [&](const StorePlan& plan, const MemoryBudget& budget) {
       return CheckSaveMemoryOf(task, config, plan, budget);
     };
     Result<std::unique_ptr<RemoteDoor>> opened =
-        RemoteDoor::Open(task, config.checkpoints.folder, wish,
+        RemoteDoor::Open(task, config.checkpoints.folder, wishes,
                          Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
     if (!opened.ok()) return FailTask(opened.status());
     door = std::move(*opened);
@@ -226,7 +275,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
     options.let_go = [&door] { door->LetGo(); };
   }
   if (!task.flags.supervised && shard == 0) {
-    keeper.emplace(task, config, wish);
+    keeper.emplace(task, config, wishes);
     options.look_on = [&](const ShardMemory& memory) {
       if (door) door->Look(*self->arena());
       keeper->Look(*self->arena(), chief_is_here(), self->DataTold());
@@ -262,22 +311,26 @@ int RunPsTask(Task& task, const JobConfig& config) {
   const Deadline evaluators = Deadline::After(kEvaluatorsLimit);
   if (door && job_ends) door->AwaitGuests(Deadline::After(kGuestsLimit));
   const bool given_up = end == shm::PsHost::End::kGivenUp;
-  const bool saved =
-      !keeper || given_up || SaveLast(*keeper, host, chief_is_here(), signal, *signals);
+  const bool saved = !keeper || given_up ||
+                     SaveLast(*keeper, host, chief_is_here(), signal, limit_when_asked, *signals);
   if (keeper && job_ends) keeper->DismissOthers();
   const bool separate = EachPsWritesItsPart(task);
   if (end == shm::PsHost::End::kStopped && shard > 0 && !task.flags.supervised && !separate) {
     host.AwaitLead(signals->fd(), Deadline::After(kLeadLimit));
   }
   const bool writes = shard > 0 && door && host.arena() != nullptr && separate && !given_up;
-  if (writes && !config.checkpoints.folder.empty() && !AwaitSaver(*door, signal, *signals)) {
-    LogWarning("{} has not answered in time, and is left to itself", config.checkpoints.folder);
+  const std::string& folder = config.checkpoints.folder;
+  if (writes && !folder.empty() &&
+      !AwaitSaver(task, folder, *door, signal,
+                  host.arena()->memory().state->initialized.load(std::memory_order_acquire) != 0,
+                  *signals)) {
+    LogWarning("{} has not answered in time, and is left to itself", folder);
     (void)door.release();
   }
   if (door && job_ends) door->AwaitEvaluators(evaluators);
   // Of another ps than ps/0 that one knows it.
-  const bool saves = !config.checkpoints.folder.empty() && (!keeper || keeper->saved_last());
-  int code = EndPsTask(task, config, host, {end, signal, failure, saves && saved}, *signals);
+  const bool saves = !folder.empty() && (!keeper || keeper->goes_on());
+  int code = EndPsTask(task, config, host, {end, signal, failure, saves}, *signals);
   if (code == kExitDone && !saved) code = kExitFailed;
   if (!report || host.arena() == nullptr) return code;
   if (const Status written = report->Write(host.arena()->memory(), code); !written.ok()) {

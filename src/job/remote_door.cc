@@ -24,6 +24,8 @@ constexpr std::chrono::seconds kSaverGone{15}, kSaverBegins{3};
 constexpr std::chrono::milliseconds kLookForSaver{50};
 // Of a part that is not wanted any more.
 constexpr std::chrono::seconds kSaverEnds{1};
+// Who has wished for a checkpoint hangs up when it has the answer.
+constexpr std::chrono::seconds kWishersHear{1};
 constexpr std::chrono::seconds kLookUpLimit{10};
 constexpr std::chrono::seconds kLookUpPause{2};
 
@@ -78,19 +80,19 @@ Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPo
 }  // namespace
 
 RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints,
-                       std::shared_ptr<SaveWish> wish)
+                       std::shared_ptr<SaveWishes> wishes)
     : task_(task),
       shard_(task.id.index),
       checkpoints_(checkpoints),
-      wish_(std::move(wish)),
+      wishes_(std::move(wishes)),
       saver_(task.id.index, checkpoints) {}
 
 Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
                                                      const std::string& checkpoints,
-                                                     std::shared_ptr<SaveWish> wish,
+                                                     std::shared_ptr<SaveWishes> wishes,
                                                      Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const HostPort own, task.spec.Address(task.id));
-  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task, checkpoints, std::move(wish)));
+  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task, checkpoints, std::move(wishes)));
   fabric::ControlServerOptions options;
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
@@ -109,6 +111,11 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
 }
 
 RemoteDoor::~RemoteDoor() {
+  if (wishes_) {
+    wishes_->Close(Unavailable("ps/0 has ended"));
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kWishersHear, [this] { return wishers_.empty(); });
+  }
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -293,7 +300,10 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
     changed_.notify_all();
     return;
   }
-  if (askers_.erase(life) > 0) return;
+  if (askers_.erase(life) > 0) {
+    if (wishers_.erase(life) > 0) changed_.notify_all();
+    return;
+  }
   if (watchers_.erase(life) > 0) {
     changed_.notify_all();
     return;

@@ -33,7 +33,7 @@
 #include "job/remote_batches.h"
 #include "job/remote_errand.h"
 #include "job/remote_facts.h"
-#include "job/save_wish.h"
+#include "job/save_wishes.h"
 #include "job/shard_saver.h"
 #include "job/task.h"
 #include "shm/arena.h"
@@ -44,12 +44,12 @@ namespace passel::job {
 class RemoteDoor final : private fabric::ControlHandler {
  public:
   /// Listens at the address that the lists have for this ps, where its name is this host.
-  /// `checkpoints`: the folder of --checkpoint_dir, "": none. `wish`: of ps/0, for whoever saves
-  /// there, else null. `task` outlives it. REQUIRES:
+  /// `checkpoints`: the folder of --checkpoint_dir, "": none. `wishes`: of ps/0, for whoever saves
+  /// there, else null; they are closed when this ends. `task` outlives it. REQUIRES:
   /// task.several_hosts. Errors: kInvalidArgument for an address that this host has not, or that no
   /// other host reaches; kAlreadyExists for a port that is taken; those of LookUp().
   static Result<std::unique_ptr<RemoteDoor>> Open(const Task& task, const std::string& checkpoints,
-                                                  std::shared_ptr<SaveWish> wish,
+                                                  std::shared_ptr<SaveWishes> wishes,
                                                   Deadline deadline);
   ~RemoteDoor() override;
 
@@ -97,7 +97,7 @@ class RemoteDoor final : private fabric::ControlHandler {
     bool over = false;
   };
 
-  RemoteDoor(const Task& task, const std::string& checkpoints, std::shared_ptr<SaveWish> wish);
+  RemoteDoor(const Task& task, const std::string& checkpoints, std::shared_ptr<SaveWishes> wishes);
   Status Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabric::TaskFacts* mine) override;
   void Serve(std::uint64_t life, const fabric::TaskFacts& peer,
              std::unique_ptr<fabric::Pipe> pipe) override;
@@ -109,7 +109,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   Result<Errand> AnswerSaver(const Errand& errand);
   Result<Errand> AnswerAsker(std::uint64_t life, const Errand& errand);
   Result<Errand> Reserve(std::uint64_t life, const Errand& errand);
-  Result<Errand> Save(const Errand& errand);
+  Result<Errand> Save(std::uint64_t life, const Errand& errand);
   Result<Errand> AnswerWatcher(const Errand& errand);
   bool IsThere(int worker) const;
   bool IsServed(int worker) const;
@@ -121,7 +121,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   const Task& task_;
   const int shard_;
   const std::string checkpoints_;
-  const std::shared_ptr<SaveWish> wish_;
+  const std::shared_ptr<SaveWishes> wishes_;  // null: of another ps than ps/0
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closing_ = false;
@@ -129,6 +129,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   std::map<std::uint64_t, std::shared_ptr<Guest>> guests_;  // by life
   std::set<std::uint64_t> savers_;                          // lives of ps/0
   std::map<std::uint64_t, Places> askers_;                  // of Role::kControl
+  std::set<std::uint64_t> wishers_;                         // of these: for a checkpoint
   std::set<std::uint64_t> watchers_;                        // of evaluators
   bool over_ = false;                                       // the job
   bool dismissed_ = false;                                  // by ps/0: the job is over

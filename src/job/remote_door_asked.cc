@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
 #include <new>
 
 #include "base/log.h"
@@ -109,7 +110,7 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
   const Deadline limit = Deadline::After(kAskerLimit);
   PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
   if (ask == "reserve") return Reserve(life, errand);
-  if (ask == "save") return Save(errand);
+  if (ask == "save") return Save(life, errand);
   PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
                           shm::RendezvousClient::Control(task_.job_id, shard_, limit));
   Errand answer{{{"ok", true}}, ""};
@@ -137,14 +138,19 @@ Result<Errand> RemoteDoor::AnswerAsker(std::uint64_t life, const Errand& errand)
   return FailedPrecondition("a ps does not answer that");
 }
 
-// Whoever saves looks for it.
-Result<Errand> RemoteDoor::Save(const Errand& errand) {
-  if (wish_ == nullptr) return FailedPrecondition("ps/0 saves, and no other ps");
+// Whoever saves looks for it. Who asks may wait long, on a pipe of its own.
+Result<Errand> RemoteDoor::Save(std::uint64_t life, const Errand& errand) {
+  if (wishes_ == nullptr) return FailedPrecondition("ps/0 saves, and no other ps");
   if (checkpoints_.empty()) {
     return FailedPrecondition(
         "ps/0 saves the checkpoints of this job, and has no --checkpoint_dir: start it with one");
   }
-  PASSEL_ASSIGN_OR_RETURN(Json said, wish_->Ask(errand.json));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!askers_.contains(life)) return Unavailable("who asks has gone");
+    wishers_.insert(life);
+  }
+  PASSEL_ASSIGN_OR_RETURN(Json said, wishes_->Ask(errand.json));
   return Errand{std::move(said), ""};
 }
 

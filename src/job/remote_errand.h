@@ -35,7 +35,7 @@
 //   {"ask":"reserve","workers":[k,...]} -->      {"ok":true,"worker":k}: of ps/0, the first of
 //                                                these places that nobody holds, for as long as the
 //                                                control connection lives
-//   {"ask":"save", ...}                 -->      of ps/0: job/save_wish.h
+//   {"ask":"save", ...}                 -->      of ps/0: job/save_wishes.h
 //
 // And what an evaluator asks (job/remote_observer.h):
 //

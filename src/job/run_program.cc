@@ -103,6 +103,7 @@ Result<LaunchSetup> PrepareProgram(TrainSettings* settings, JobConfig* config,
                     kMaxShards, settings->ps));
   }
   program->cluster.job_id = settings->job_id;
+  program->cluster.grace = settings->grace;
   PASSEL_ASSIGN_OR_RETURN(program->part,
                           FindClusterPart(program->cluster, settings->job, program->counts_given));
   if (program->part) {

@@ -106,6 +106,10 @@ SettingGroup TaskGroup() {
         "ps polls before it sleeps. 0: it sleeps at once; 1000000: it polls as long as a ps takes. "
         "Default: 50 with --fabric_provider, else 0",
         Within(0, 1e6)},
+       {"grace", At<&S::grace>(),
+        "Seconds that a ps or the chief has for the last checkpoint once it is told to go; a fifth "
+        "of it, at most 5 s, stays unused",
+        Within(0.1, 3600, " s")},
        {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
        {"report", At<&S::report>(),
         "ps/0 writes what the job achieved as JSON to this file when it ends. -: to standard "

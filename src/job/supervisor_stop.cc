@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "job/exit_code.h"
+#include "job/grace.h"
 #include "store/membership.h"
 
 // The wish to end, from whom it comes, and how it reaches the tasks.
@@ -24,11 +25,6 @@ constexpr std::chrono::milliseconds kLook{500};
 constexpr std::chrono::seconds kOthersPatience{5};
 // The kernel gets this at least for the end of a process that was killed.
 constexpr std::chrono::seconds kLeastKillPatience{1};
-
-// Of --grace, what is left for killing tasks, the last evaluation and the files.
-std::int64_t NsForResults(double grace) {
-  return static_cast<std::int64_t>(1e9 * std::min(5.0, grace / 5));
-}
 
 // "state D": it waits in the kernel, for a disk or a driver.
 std::string StateInWords(pid_t pid) {
@@ -60,7 +56,7 @@ void Supervisor::StopOnRequest() {
 
 void Supervisor::BeginStopping(int exit_code, bool interrupted) {
   const std::int64_t end_ns = MonotonicNs() + static_cast<std::int64_t>(options_.grace * 1e9);
-  const std::int64_t results_ns = NsForResults(options_.grace);
+  const std::int64_t results_ns = GraceForResults(options_.grace).count();
   if (!stopping_) {
     nvtx::Mark(nvtx::Event::kStopping, exit_code);
     stopping_ = true;
@@ -112,7 +108,7 @@ void Supervisor::LookAtTheClock() {
   if (stopping_ && !killed_ && now >= kill_at_ns_) {
     outcome_.notes.push_back(
         fmt::format("tasks that had not ended {:g} s before the end of --grace {:g} were killed",
-                    1e-9 * static_cast<double>(NsForResults(options_.grace)), options_.grace));
+                    ToSeconds(GraceForResults(options_.grace)), options_.grace));
     KillAll();
   }
   if (!killed_ || now < leave_at_ns_) return;
@@ -141,7 +137,7 @@ void Supervisor::LeaveBehind(Child& child, Deadline deadline) {
 // Until when to wait for those that were killed.
 Deadline Supervisor::AfterKilling() const {
   if (!outcome_.end_by) return Deadline::After(kKillPatience);
-  const std::chrono::nanoseconds half(NsForResults(options_.grace) / 2);
+  const std::chrono::nanoseconds half = GraceForResults(options_.grace) / 2;
   return Deadline::After(std::max<std::chrono::nanoseconds>(kLeastKillPatience, half));
 }
 

@@ -29,6 +29,7 @@ struct TaskSettings {
   std::string token_file;
   bool insecure_no_auth = false;
   double lease = 15;  // seconds
+  double grace = 25;  // seconds
   std::string fabric_provider, fabric_iface;
   int fabric_port = 0;
   std::optional<double> fabric_spin_us;  // none: as the network has it

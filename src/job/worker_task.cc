@@ -17,6 +17,7 @@
 #include "job/checkpoint_saver.h"
 #include "job/exit_code.h"
 #include "job/gpu_compute.h"
+#include "job/grace.h"
 #include "job/job_entry.h"
 #include "job/memory_need.h"
 #include "job/remote_job.h"
@@ -185,14 +186,15 @@ class WorkerTask {
       const bool last =
           store().mode() == Mode::kBarrier || store().global_step() >= config_.worker.train_steps;
       const bool asked = g_signal.load(std::memory_order_relaxed) != 0;
+      const std::chrono::nanoseconds limit_when_asked = GraceForTasks(task_.flags.grace);
       std::optional<Deadline> late;  // once it is asked to go
       // Others may wait for this worker meanwhile; and what fails here keeps it from nothing else.
       const Status saved = checkpoints()->End(
           last && IsRoundMode(store().mode()) ? AtEnd::kNobodyTrains : AtEnd::kOthersTrain,
-          Deadline::After(asked ? kSaveLimitWhenAsked : kSaveLimit), [&] {
+          Deadline::After(asked ? limit_when_asked : kSaveLimit), [&] {
             store().SayAlive();
             if (!late && g_signal.load(std::memory_order_relaxed) != 0) {
-              late = Deadline::After(kSaveLimitWhenAsked);
+              late = Deadline::After(limit_when_asked);
             }
             if (late && late->Expired()) checkpoints()->GiveUp();
           });

@@ -308,7 +308,7 @@ void LosePsByHand(int lives) {
                                                      before)) != std::string::npos,
               life > 0)
         << job["worker/0"].Err();
-    ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
+    ASSERT_TRUE(job["worker/1"].WaitFor(" done (global step")) << job["worker/1"].Err();
     std::this_thread::sleep_for(std::chrono::microseconds(random.Below(60'000)));
     job.Kill("ps/0");
     for (const char* worker : {"worker/0", "worker/1"}) {
