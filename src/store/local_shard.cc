@@ -243,7 +243,7 @@ void LocalShard::GiveUpUpdate() {
 // The scalars of update `t`, of each group; `set` is of RatesState.
 const StepScalars* LocalShard::PrepareGroups(std::uint32_t set, std::int64_t t) {
   if (set == 0) {
-    scalars_[0] = Prepare(rules_.optimizer, t);
+    new (scalars_.data()) StepScalars(Prepare(rules_.optimizer, t));  // in place: no copy
     for (std::size_t g = 1; g < scalars_.size(); ++g) scalars_[g] = scalars_[0];
     return scalars_.data();
   }
