@@ -168,34 +168,35 @@ void LocalShard::CopyAll(float* out) {
   });
 }
 
-// In parts, where groups of variables meet in it.
 void LocalShard::ApplySpan(const Update& update, Span span, std::size_t next) {
-  if (memory_.groups == nullptr) return ApplyPart(update, update.scalars[0], span, next);
-  auto group = std::ranges::upper_bound(*memory_.groups, span.begin, {}, &GroupSpan::end);
-  for (const std::size_t end = span.begin + span.size;; ++group) {
-    const std::size_t part_end = std::min(group->end, end);
-    const bool last = part_end == end;
-    ApplyPart(update, update.scalars[group->group], {span.begin, part_end - span.begin},
-              last ? next : 0);
-    if (last) return;
-    span.begin = part_end;
-  }
-}
-
-void LocalShard::ApplyPart(const Update& update, const StepScalars& scalars, Span span,
-                           std::size_t next) {
+  if (update.groups != nullptr) return ApplyGroups(update, span, next);
   float* slots[kMaxSlots];
   for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + span.begin;
   float* const values = memory_.values + span.begin;
   if (update.weight == 1) {
-    passel::Apply(scalars, values, slots, update.gradients[0] + span.begin, span.size);
+    passel::Apply(*update.scalars, values, slots, update.gradients[0] + span.begin, span.size);
     return;
   }
   for (int k = 0; k < update.count; ++k) {
     span_gradients_[static_cast<std::size_t>(k)] = update.gradients[k] + span.begin;
   }
-  ApplyMean(scalars, values, slots, span_gradients_.data(), update.count,
+  ApplyMean(*update.scalars, values, slots, span_gradients_.data(), update.count,
             static_cast<float>(update.weight), span.size, next);
+}
+
+// In parts, where groups of variables meet in it.
+void LocalShard::ApplyGroups(const Update& update, Span span, std::size_t next) {
+  auto group = std::ranges::upper_bound(*update.groups, span.begin, {}, &GroupSpan::end);
+  for (const std::size_t end = span.begin + span.size;; ++group) {
+    const std::size_t part_end = std::min(group->end, end);
+    const bool last = part_end == end;
+    Update part = update;
+    part.groups = nullptr;
+    part.scalars += group->group;
+    ApplySpan(part, {span.begin, part_end - span.begin}, last ? next : 0);
+    if (last) return;
+    span.begin = part_end;
+  }
 }
 
 Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
@@ -242,7 +243,8 @@ void LocalShard::GiveUpUpdate() {
 // The scalars of update `t`, of each group; `set` is of RatesState.
 const StepScalars* LocalShard::PrepareGroups(std::uint32_t set, std::int64_t t) {
   if (set == 0) {
-    std::ranges::fill(scalars_, Prepare(rules_.optimizer, t));
+    new (scalars_.data()) StepScalars(Prepare(rules_.optimizer, t));  // in place: no copy
+    for (std::size_t g = 1; g < scalars_.size(); ++g) scalars_[g] = scalars_[0];
     return scalars_.data();
   }
   for (std::size_t g = 0; g < scalars_.size(); ++g) {
@@ -275,7 +277,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars* scalars, Deadline dead
   const bool binding = rules_.binding();
   const bool whole_slots = !binding && NeedsWholeSlots(rules_.optimizer.kind);
   const float* gradient = memory_.Gradient(worker_, slot);
-  const Update update{scalars, &gradient, 1, 1};
+  const Update update{scalars, memory_.groups.get(), &gradient, 1, 1};
   const Claim mine = MyClaim();
 
   std::size_t left = 0;

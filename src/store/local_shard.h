@@ -64,6 +64,7 @@ class LocalShard : public Shard, private ExternalUpdates {
 
   struct Update {                   // what one sweep over the blocks applies
     const StepScalars* scalars;     // [groups]
+    const GroupSpans* groups;       // null: the first of these is for all
     const float* const* gradients;  // [count], each the whole shard
     int count;
     int weight;  // > 1: divides their sum, taken in this order
@@ -86,7 +87,7 @@ class LocalShard : public Shard, private ExternalUpdates {
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
   /// At most a block. `next` floats behind it are our next span, and fetched meanwhile.
   void ApplySpan(const Update& update, Span span, std::size_t next);
-  void ApplyPart(const Update& update, const StepScalars& scalars, Span span, std::size_t next);
+  void ApplyGroups(const Update& update, Span span, std::size_t next);
   Span PieceSpan(std::size_t piece) const;
   void SavePiece(std::size_t piece);
   void PutBackPiece(std::size_t piece, int worker);

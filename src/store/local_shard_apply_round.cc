@@ -225,7 +225,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     weight += rules_.Quota(k);
   }
   const Update update{PrepareGroups(grant.rates, static_cast<std::int64_t>(grant.round)),
-                      gradients_.data(), count, weight};
+                      memory_.groups.get(), gradients_.data(), count, weight};
   const std::size_t blocks = memory_.num_blocks;
   // Always the same part of the blocks first: its slot variables stay in this core's cache.
   const std::size_t start =
