@@ -47,8 +47,9 @@ def test_a_small_gpt_learns_sums(examples, digits):
 
 
 def test_the_first_program_of_the_documentation(start, digits):
-    page = (os.path.dirname(__file__) + "/../../../docs/torch.md")
-    text = re.search(r"```python\n(.*?)```", open(page).read(), re.S)[1]
+    pages = [open(os.path.dirname(__file__) + "/../../../" + page).read() for page in ("docs/torch.md", "README.md")]
+    text = re.search(r"```python\n(.*?)```", pages[0], re.S)[1]
+    assert f"```python\n{text}```" in pages[1]
     running = start(text, run=["--workers=2"], env={"PASSEL_DATA_DIR": str(digits)}).end()
     assert "2000 global steps" in running.err or "2001 global steps" in running.err, running.err
 
