@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/atomic_word.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/give_way.h"
@@ -76,6 +77,7 @@ class OneSave {
   using Sources = std::vector<std::unique_ptr<PartSource>>;
 
   Result<bool> NothingIsHalfDone(bool rounds);
+  std::uint64_t DecidedRound() const;
   Status CopyAtOneStep();
   Status TakeShadow();
   void MakeRoomForCopy();
@@ -94,6 +96,7 @@ class OneSave {
   const SaveLimits& limits_;
   CheckpointFolder& folder_;
   std::int64_t step_ = 0;
+  std::uint64_t decided_ = 0;  // DecidedRound() before it was looked whether anything is half done
   JobProgress progress_;
   std::vector<ShardBuffer> copies_;   // [shards]; none: the shards are read as they are
   std::vector<ShardBuffer> rooms_;    // [shards], for copies while others train; none: no copies
@@ -116,6 +119,7 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
   // Tasks that were killed may have left a round, or a push, half applied.
   bool settled = false;
   if (quiet) {
+    decided_ = DecidedRound();
     PASSEL_ASSIGN_OR_RETURN(settled, NothingIsHalfDone(rounds));
   }
   if (meets) {
@@ -170,6 +174,11 @@ Result<std::vector<PartState>> OneSave::AwaitOthers(std::chrono::nanoseconds lim
   if (job_.others == nullptr) return std::vector<PartState>();
   return job_.others->AwaitStates([this] { return LimitsOf(0).Check(); },
                                   limits_.deadline.Sooner(limit));
+}
+
+// Nobody applies a round that is not decided.
+std::uint64_t OneSave::DecidedRound() const {
+  return Decision::Unpack(job_.shards[0].state->decision.load(std::memory_order_seq_cst)).round;
 }
 
 Result<bool> OneSave::NothingIsHalfDone(bool rounds) {
@@ -292,6 +301,13 @@ Status OneSave::Write(bool exact) {
   const int parts = job_.plan.variables.shards();
   Status written = WriteParts(exact, MakeSources(/*settled=*/exact));
   Failpoint("checkpoint.written");
+  EndOfCopy();
+  if (written.ok() && at_end_ == AtEnd::kNobodyTrains && exact && DecidedRound() != decided_) {
+    written = Aborted(
+        "the worker for which it was to be saved no longer waits for that, and the others have "
+        "made "
+        "another round meanwhile");
+  }
   if (written.ok()) written = CheckLosses(job_.shards[0], job_.names);
   if (written.ok()) written = Commit(parts);
   if (written.ok()) {

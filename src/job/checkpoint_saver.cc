@@ -99,8 +99,12 @@ void CheckpointSaver::Run() {
 void CheckpointSaver::HeedWish() {
   const std::optional<WishedSave> wish = wishes_ ? wishes_->Pending() : std::nullopt;
   if (!wish) return;
-  const Status saved = SaveAskedFor(kAskedFor, wish->at_end, wish->deadline);
+  const std::atomic<bool>& quit = wish->at_end ? quit_ : interrupted_;
+  const Status saved = SaveAskedFor(kAskedFor, wish->at_end, wish->deadline, quit);
   if (quit_.load(std::memory_order_relaxed)) return;
+  // Somebody who cannot meet has wished for one since: he first, then this one again.
+  if (!wish->at_end && saved.code() == Code::kCancelled) return;
+  if (!saved.ok()) ++facts_.failed;
   ScheduleAfter(saved);
   if (!saved.ok()) {
     wishes_->Answer(wish->number, saved);
@@ -275,17 +279,17 @@ bool CheckpointSaver::Leave(Deadline deadline) {
 
 Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
   const auto before = saved_step_;
-  Status saved = SaveAskedFor(asked_for_, at_end, deadline);
+  Status saved = SaveAskedFor(asked_for_, at_end, deadline, quit_);
+  if (!saved.ok()) ++facts_.failed;
   if (saved_step_ != before) last_step_ = saved_step_;
   best_->Look(shards_[0], *folder_);
   return saved;
 }
 
 Status CheckpointSaver::SaveAskedFor(const char* what, std::optional<AtEnd> at_end,
-                                     Deadline deadline) {
-  const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline, quit_);
+                                     Deadline deadline, const std::atomic<bool>& quit) {
+  const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline, quit);
   if (saved.ok()) return {};
-  ++facts_.failed;
   return saved.WithContext(fmt::format("{} was not saved to {}, where the newest is {}", what,
                                        config_.checkpoints.folder,
                                        saved_step_ ? CheckpointName(*saved_step_) : "none"));

@@ -100,6 +100,10 @@ class CheckpointSaver {
   /// The step of the newest checkpoint of the folder. REQUIRES: nothing is being saved: SaveNow()
   /// has just returned OK.
   std::optional<std::int64_t> newest_step() const { return just_saved_; }
+  /// After End() or SaveOnce(): that of the newest checkpoint, whoever made it.
+  std::optional<std::int64_t> newest_after_end() const {
+    return hangs_ ? std::nullopt : saved_step_;
+  }
   /// The step of the one that End() or SaveOnce() has made; nothing: it made none.
   std::optional<std::int64_t> last_step() const { return hangs_ ? std::nullopt : last_step_; }
   /// In place of End(): nothing more is saved. False: its thread has not ended yet, ask again; else
@@ -130,7 +134,8 @@ class CheckpointSaver {
   void TellOfFailure(const Status& why, bool soon, std::chrono::nanoseconds pause) const;
   std::int64_t Step() const;
   Status SaveLast(std::optional<AtEnd> at_end, Deadline deadline);
-  Status SaveAskedFor(const char* what, std::optional<AtEnd> at_end, Deadline deadline);
+  Status SaveAskedFor(const char* what, std::optional<AtEnd> at_end, Deadline deadline,
+                      const std::atomic<bool>& quit);
   void ScheduleAfter(const Status& asked_for);
   void SayQuit();
   Status Save(std::optional<AtEnd> at_end, Deadline deadline, const std::atomic<bool>& quit);

@@ -102,7 +102,8 @@ void JobKeeper::Look(const shm::Arena& own, bool chief_is_here, const std::strin
     return RefuseWishes(FailedPrecondition("ps/0 has no --checkpoint_dir"));
   }
   if (!LastRetiredIsGone()) return;
-  const bool wished = held_[0] && !stand_in_ && wishes_ && wishes_->Pending();
+  const bool has_all = others_ != nullptr || HoldsAll(cohort_);
+  const bool wished = has_all && !stand_in_ && wishes_ && wishes_->Pending();
   if (wished && !opening_) next_open_ns_ = 0;
   const bool needed = IsNeeded(chief_is_here) || wished;
   if (opening_ && opening_->Done()) {

@@ -149,13 +149,17 @@ Status JobKeeper::MakeLast(const LastSave& how) {
     }
     StandInWith(std::move(**saver));
   }
+  std::optional<AtEnd> at_end;  // all meet
+  if (!others_train) {
+    at_end = AtEnd::kNobodyTrains;
+  } else if (const auto wish = wishes_ ? wishes_->Pending() : std::nullopt) {
+    at_end = wish->at_end;
+  }
   CheckpointSaver& saver = *stand_in_->saver;
-  Status saved = saver.SaveOnce(Shards(), task_.Names(),
-                                others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains),
-                                haste.limit(), [&] {
-                                  if (haste.Over()) saver.GiveUp();
-                                });
-  if (saved.ok()) saved_last_ = saver.last_step().value_or(step);
+  Status saved = saver.SaveOnce(Shards(), task_.Names(), at_end, haste.limit(), [&] {
+    if (haste.Over()) saver.GiveUp();
+  });
+  if (saved.ok()) saved_last_ = saver.newest_after_end();
   former_counts_ = others_ && IsMissing(saved.code()) && !name->empty();
   if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
     (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {

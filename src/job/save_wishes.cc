@@ -114,10 +114,13 @@ void SaveWishes::Forget(const void* whom) {
 std::optional<WishedSave> SaveWishes::Pending() const {
   const std::lock_guard lock(mutex_);
   if (closed_) return {};
+  std::optional<WishedSave> first;
   for (const Entry& entry : entries_) {
-    if (!entry.answer && !entry.wish.deadline.Expired()) return entry.wish;
+    if (entry.answer || entry.wish.deadline.Expired()) continue;
+    if (entry.wish.at_end) return entry.wish;
+    if (!first) first = entry.wish;
   }
-  return {};
+  return first;
 }
 
 void SaveWishes::Answer(std::uint64_t number, const Result<std::int64_t>& step) {

@@ -52,7 +52,8 @@ class SaveWishes {
   void Tell(const void* whom, std::function<void()> of_wish);
   void Forget(const void* whom);
 
-  /// The first wish that nobody has answered and that has time left.
+  /// The first wish that nobody has answered and that has time left: of a worker who cannot meet
+  /// others meanwhile, if there is one, since a save that has all meet would wait for it.
   std::optional<WishedSave> Pending() const;
   /// The global step of a checkpoint that was begun after Pending() has shown the wish, or that is
   /// of now; or why there is none.

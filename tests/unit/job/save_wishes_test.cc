@@ -54,6 +54,25 @@ TEST(SaveWishesTest, EachGetsItsAnswerInTheOrderInWhichTheyCame) {
   EXPECT_FALSE(wishes.Pending());
 }
 
+// A save that has all meet would wait for the worker that waits for its own.
+TEST(SaveWishesTest, WhoCannotMeetComesFirstAndIsTold) {
+  SaveWishes wishes;
+  int told = 0;
+  wishes.Tell(&told, [&told] { ++told; });
+  ASSERT_TRUE(wishes.Ask(Question(1, kLong, {})).ok());
+  EXPECT_EQ(told, 0);
+  ASSERT_TRUE(wishes.Ask(SaveQuestion(2, AtEnd::kNobodyTrains, kLong, {})).ok());
+  EXPECT_EQ(told, 1);
+  ASSERT_TRUE(wishes.Pending());
+  EXPECT_EQ(wishes.Pending()->number, 2U);
+  EXPECT_EQ(wishes.Pending()->at_end, AtEnd::kNobodyTrains);
+  wishes.Answer(2, 20);
+  EXPECT_EQ(wishes.Pending()->number, 1U);
+  wishes.Forget(&told);
+  ASSERT_TRUE(wishes.Ask(SaveQuestion(3, AtEnd::kOthersTrain, kLong, {})).ok());
+  EXPECT_EQ(told, 1);
+}
+
 // Asked again it is the same wish, and its answer stays; the first one counts.
 TEST(SaveWishesTest, OneThatIsAskedAgainIsSavedOnce) {
   SaveWishes wishes;
