@@ -82,8 +82,8 @@ bool HaveLeadSave(const Task& task, const std::string& folder, std::chrono::nano
     return call.Take();
   };
   const Result<Json> said = ask();
-  Result<std::optional<std::int64_t>> step = said.status();
-  if (said.ok()) step = SavedStep(*said);
+  Result<std::optional<std::int64_t>> step =
+      said.ok() ? SavedStep(*said) : Result<std::optional<std::int64_t>>(said.status());
   if (step.ok() && !*step) step = DeadlineExceeded("ps/0 has not saved it in time");
   if (step.ok()) {
     LogInfo("ps/0 has saved checkpoint {} with the part of {}",
