@@ -49,9 +49,11 @@ inline void GiveTo(const SettingsView& view, const std::string& flag, JobSetting
   const std::size_t equals = flag.find('=');
   const std::string name = flag.substr(0, equals);
   const std::string text = equals == std::string::npos ? "" : flag.substr(equals + 1);
-  const SettingRow* const row = FindSetting(name.substr(2));
-  ASSERT_NE(row, nullptr) << flag;
-  std::visit([&](auto value) { SetTo(text, value); }, row->value(view));
+  SettingValue value;
+  for (const SettingRow& row : SettingsTable()) {
+    if (row.name == name.substr(2) && value.index() == 0) value = row.value(view);
+  }
+  std::visit([&](auto field) { SetTo(text, field); }, value);
   job->typed.Keep(name, text);
 }
 
