@@ -34,6 +34,7 @@ class JobOptimizer(torch.optim.Optimizer):
         self._beside = beside
         self._push_every = push_every
         self._waiting = 0  # steps since the last push
+        self._stands = False  # a push whose outcome is not known
         self._followers: list[tuple[Any, int]] = []
         self._tracked: dict[str, Any] = {}
         self._resumed: dict[str, Any] = {}
@@ -74,6 +75,7 @@ class JobOptimizer(torch.optim.Optimizer):
 
     def save(self, timeout: float | None = None) -> int:
         """As Job.save(), and what is tracked beside it. Returns the global step."""
+        self._settle()
         step = self.job.save(timeout)
         self._renew()
         if self._beside is not None:
@@ -99,7 +101,22 @@ class JobOptimizer(torch.optim.Optimizer):
     # --- After each push -------------------------------------------------------------------------
 
     def _renew(self) -> None:
+        """After save(): arrays may be others."""
         raise NotImplementedError
+
+    def _take(self) -> None:
+        """After an update."""
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        """Waits for the outcome of a push that stands, whose gradients are not to be touched before."""
+        if not self._stands:
+            return
+        outcome = self.job.wait() if self._core.pushed() or self.job._skips else None
+        self._stands = False
+        self._take()
+        if outcome is not None:
+            self._stepped(outcome)
 
     def _stepped(self, outcome: Outcome) -> None:
         self.outcome = outcome
