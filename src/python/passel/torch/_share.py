@@ -41,7 +41,9 @@ def share(model: torch.nn.Module, optimizer: Any = "adam", *, params: Any = None
         raise InvalidArgument(f'pull= takes "auto", "view" or "copy", not {pull!r}: use one of them')
     if _arguments.whole(push_every, "push_every") < 1:
         raise InvalidArgument(f"push_every is steps for one update, 1 or more, not {push_every}: give that")
-    check_policy(buffers)
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidArgument(f"share() takes a torch.nn.Module, not a {type(model).__name__}: give your model")
+    check_policy(buffers, model)
     if "learning_rate" in settings:
         raise InvalidArgument("share() calls the learning rate lr, as torch.optim does: give that")
     if optimizer == "delta":
@@ -61,6 +63,7 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     if len(filled) > 16:
         raise InvalidArgument(f"params= has {len(filled)} groups, and a job at most 16: merge some")
     state = None if state_dict is None else from_torch(state_dict, rule, opt.param_groups, names)
+    opt.is_decayed = any(group.get("initial_lr", group["lr"]) != group["lr"] for group in opt.param_groups)
     numbers = {names[parameter]: number for number, group in enumerate(filled) for parameter in group}
     rate, decay = opt._rates_now()[0]
     own = {**rule.settings, "learning_rate": rate, **({"weight_decay": decay} if rule.decouples else {})}
