@@ -65,8 +65,8 @@ class SharedOptimizer(JobOptimizer):
 
         Returns what `closure` has returned. Raises passel.Cancelled once the job is stopped and a step has
         shown it, passel.Diverged for a gradient with NaN or infinity, which is not handed in, and
-        passel.DeadlineExceeded where the update takes too long: the next step(), or zero_grad(), before
-        another backward() waits for it again, and without a closure this is all that it does.
+        passel.DeadlineExceeded where the update takes too long. Then zero_grad() before another backward()
+        waits for it again; so does step() in its place, and without a closure this is all that it does.
         """
         if self._stands:
             self._settle()
