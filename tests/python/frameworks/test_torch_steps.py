@@ -152,3 +152,32 @@ def test_what_is_of_all_groups_is_not_of_one_and_does_not_change():
         opt.load_state_dict({"param_groups": [{"params": [0, 1, 2, 3], "lr": 0.3}]})
         train(model, opt, 1)
         assert np.isclose(opt.param_groups[0]["lr"], 0.3) and opt.job.global_step == 6
+
+
+@pytest.mark.parametrize("elastic", [None, 0.25])
+@pytest.mark.parametrize("what", ["push", "wait"])
+def test_an_exchange_that_took_too_long_loses_nothing_and_counts_once(what, elastic, monkeypatch):
+    def run(late):
+        model = make()
+        inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        with passel.torch.share(model, "delta", inner=inner, elastic=elastic, mode="barrier") as opt:
+            for k in range(4):
+                with monkeypatch.context() as patched:
+                    if late and k == 1:
+                        patched.setattr(opt.job, what, give_up)
+                        with pytest.raises(passel.DeadlineExceeded):
+                            train(model, opt, 1)
+                    else:
+                        train(model, opt, 1)
+            centre = {name: values.copy() for name, values in opt.job.pull("copy").items()}
+            return model, centre, opt.job.global_step
+
+    def give_up(timeout=None):
+        raise passel.DeadlineExceeded("no outcome yet")
+
+    (model, centre, steps), (other, plain, _) = run(True), run(False)
+    assert steps == (3 if what == "push" else 4)
+    if elastic is None or what == "wait":  # else one exchange of four is missing
+        assert difference(model, other) < 1e-6
+        for name, values in centre.items():
+            np.testing.assert_allclose(values, plain[name], atol=1e-6)
