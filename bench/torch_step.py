@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -120,9 +121,16 @@ def together(kind, flags, seed):
             me = [passel.program(), "run", f"--workers={flags.workers}", "--max_restarts=0", "--bind=none", "--", *me]
         alone = kind.startswith(("passel", "torch"))
         running = [subprocess.Popen(me, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                    start_new_session=True,
                                     env={**environment, "RANK": str(rank), "WORLD_SIZE": str(flags.workers)})
                    for rank in range(1 if alone else flags.workers)]
-        ended = [each.communicate(timeout=600) for each in running]
+        try:
+            ended = [each.communicate(timeout=600) for each in running]
+        finally:
+            for each in running:
+                if each.poll() is None:
+                    os.killpg(each.pid, signal.SIGKILL)
+                    each.wait()
     text = "".join(out for out, _ in ended)
     found = [json.loads(line[line.index("{"):]) for line in text.splitlines() if '{"rate"' in line]
     if len(found) != flags.workers or any(each.returncode for each in running):

@@ -44,7 +44,7 @@ def train(data, steps, batch, mode, checkpoints):
     model = make_model()
     x, labels = load("train", data)
     with passel.torch.share(model, "adamw", lr=3e-3, params=groups(model), mode=mode, checkpoint_dir=checkpoints) as opt:
-        opt.follow(torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=3e-3, total_steps=steps + 100))
+        opt.follow(torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=3e-3, total_steps=steps + 100, cycle_momentum=False))
         for rows in opt.job.sampler(len(x), batch):
             if opt.job.global_step >= steps:
                 break

@@ -36,7 +36,7 @@ with passel.jax.share(first_values(np.random.default_rng(1)), "adam", lr=1e-3) a
         rows = random.integers(len(x), size=100)
         loss, gradients = loss_of(shared.pull(), x[rows], labels[rows])
         shared.push(gradients)
-    shared.job.metric(loss=float(loss))
+        shared.job.metric(loss=float(loss))
     params = shared.pull()
 if shared.job.is_chief:
     x, labels = passel.digits.load("t10k")

@@ -60,6 +60,7 @@ def train(steps, batch):
     data = torch.tensor([SIGNS.index(each) for each in text(5000, 1)])
     with passel.torch.share(model, "adamw", lr=3e-3, mode="barrier") as opt:
         torch.manual_seed(opt.job.rank)
+        loss = None  # who comes late may find nothing to do
         while opt.job.global_step < steps and not opt.job.stopped:
             begins = torch.randint(len(data) - CONTEXT - 1, (batch, 1))
             rows = data[begins + torch.arange(CONTEXT + 1)]
@@ -70,7 +71,8 @@ def train(steps, batch):
             opt.step()
             opt.metric(loss=loss.item())
         if opt.job.is_chief:
-            print(f"loss {loss.item():.3f}")
+            if loss is not None:
+                print(f"loss {loss.item():.3f}")
             print(model.write("1+1=2\n2+3=", 16), flush=True)
 
 

@@ -1,6 +1,9 @@
 """passel.torch in a job of one process: what is saved, what is refused, and optimizers of one's own."""
 
+import fcntl
 import io
+import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import torch
 import passel
 import passel.torch
 from models import OPTIMIZERS, Odd, difference, loss_of, make, train
+from passel.torch._buffers import Buffers
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -70,6 +74,9 @@ def test_what_cannot_be_is_said_in_one_sentence():
     refused(bad, r"has groups of \[4\] parameters, and the model shares groups of \[2\]", torch.nn.Linear(2, 2), "adam",
             state_dict=state)
     refused(bad, 'optimizer="delta" needs inner=', make(), "delta")
+    far = make()
+    far.register_buffer("far", torch.zeros(2, device="meta"))
+    refused(bad, "the buffer 'far' is on the device meta", far, buffers="chief")
     with passel.torch.share(make(), "adam") as opt:
         with pytest.raises(bad, match="a parameter cannot be added later"):
             opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
@@ -183,8 +190,10 @@ def test_a_checkpoint_and_what_is_beside_it(tmp_path):
         for name, b in again.named_buffers():
             assert torch.equal(b, buffers[name])
         new = torch.optim.lr_scheduler.StepLR(opt, 3)
+        assert opt.param_groups[0]["lr"] == 0.01
         opt.track(scheduler=new)
         assert new.state_dict() == scheduler.state_dict()
+        assert opt.param_groups[0]["lr"] == 0.001
         for _ in range(3):
             step(again, opt)
             opt.save()
@@ -206,3 +215,97 @@ def test_a_scheduler_that_follows_the_job(tmp_path):
     for step in range(20):
         train(other, torch.optim.SGD(other.parameters(), lr=0.1 / (1 + step // 5)), 1)
     assert difference(model, other) < 1e-6
+
+
+def test_a_tracked_scheduler_goes_on_with_the_rates_of_then(tmp_path):
+    def run(steps, folder, restarts, own):
+        model = make()
+        for _ in range(1 + restarts):
+            kind, inner = "sgd", {"lr": 0.2}
+            if own:
+                kind, inner = "delta", {"inner": torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.5)}
+            with passel.torch.share(model, kind, checkpoint_dir=folder, **inner) as opt:
+                scheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+                opt.track(scheduler=scheduler)
+                if own:
+                    assert opt.param_groups is inner["inner"].param_groups and opt.state is inner["inner"].state
+                train(model, opt, steps // (1 + restarts), scheduler=scheduler)
+                opt.save()
+        assert opt.job.id and np.isclose(opt.param_groups[0]["lr"], 0.2 * 0.9**steps)
+        return model
+
+    for own in (False, True):
+        assert difference(run(12, tmp_path / f"a{own}", 0, own), run(12, tmp_path / f"b{own}", 2, own)) < 1e-6
+
+
+def test_rates_that_a_scheduler_has_made_are_not_made_again():
+    model, other = make(), make()
+    plain = torch.optim.Adam(other.parameters(), lr=0.1)
+    theirs = torch.optim.lr_scheduler.ExponentialLR(plain, 0.9)
+    train(other, plain, 5, scheduler=theirs)
+    model.load_state_dict(other.state_dict())
+    with passel.torch.share(model, "adam", lr=0.1, state_dict=plain.state_dict()) as opt:
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+        with pytest.raises(passel.FailedPrecondition, match="give the scheduler its own state before"):
+            opt.follow(scheduler)
+        scheduler.load_state_dict(theirs.state_dict())
+        opt.follow(scheduler)
+        train(model, opt, 5)
+        assert scheduler.last_epoch == 10
+    train(other, plain, 5, scheduler=theirs)
+    assert difference(model, other) < 1e-5
+
+
+def test_what_could_not_be_read_back_is_refused_and_what_cannot_be_read_is_said(tmp_path):
+    model = make()
+    settings = {"lr": 0.1, "checkpoint_dir": tmp_path / "train"}
+    with passel.torch.share(model, "sgd", **settings) as opt:
+        with pytest.raises(passel.InvalidArgument, match="track.. was given bad=.*numbers of NumPy.*scalar") as caught:
+            opt.track(bad=torch.optim.lr_scheduler.LambdaLR(opt, lambda step: np.float64(0.5)))
+        assert "\n" not in str(caught.value)
+        opt.track(good=torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 0.5))
+        train(model, opt, 2)
+        opt.save()
+        train(model, opt, 2)
+        opt.save()
+    for junk in (b"", b"abc", b"PK"):
+        (tmp_path / "train/model.ckpt-4.torch").write_bytes(junk)
+        with pytest.warns(UserWarning, match="model.ckpt-4.torch cannot be read") as seen:
+            with passel.torch.share(make(), "sgd", **settings) as opt:
+                assert opt.job.global_step == 4
+                scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 0.5)
+                opt.track(good=scheduler)
+        assert all("\n" not in str(each.message) for each in seen)
+
+
+class Worker:
+    """What the buffers of a worker want of its job."""
+
+    def __init__(self, rank, step):
+        self.rank, self.global_step, self.is_chief = rank, step, rank == 0
+        self.world_size, self.is_alone, self.id = 2, False, "made-up"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_worker_that_leaves_keeps_the_buffers_of_one_that_was_killed(fails):
+    def begin(rank, step):
+        module = torch.nn.BatchNorm1d(3)
+        return module, Buffers(module, Worker(rank, step), "own")
+
+    folder = pathlib.Path(os.environ["XDG_RUNTIME_DIR"]) / "passel"
+    (_, chief), (module, worker) = begin(0, 0), begin(1, 0)
+    module.running_mean.fill_(7)
+    chief.stepped(3)
+    worker.stepped(4)
+    if fails:
+        worker.close(comes_again=True)
+    else:
+        fcntl.flock(worker._file, fcntl.LOCK_UN)  # killed: its lock is gone, and its word is there
+    chief.close()
+    module, again = begin(1, 5)
+    assert module.running_mean.tolist() == [7, 7, 7]
+    again.restore({"running_mean": torch.zeros(3)})  # of a checkpoint, which is older
+    assert module.running_mean.tolist() == [7, 7, 7]
+    again.stepped(6)
+    again.close()
+    assert list(folder.glob("torch-*")) == [] and module.running_mean.tolist() == [7, 7, 7]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from .._errors import InvalidArgument
+from .._errors import Cancelled, FailedPrecondition, InvalidArgument
 from .._job import Job, Outcome
-from ._beside import Beside
+from ._beside import Beside, check_readable
 from ._buffers import Buffers
 
 
@@ -19,6 +19,8 @@ class JobOptimizer(torch.optim.Optimizer):
     """The job that share() has joined."""
     is_fresh = False
     """The job has begun with share(state_dict=), and not with a checkpoint."""
+    is_decayed = False
+    """share(state_dict=) had rates that a scheduler had changed."""
     outcome: Outcome | None = None
     """What became of the last gradient that was handed in."""
 
@@ -34,9 +36,12 @@ class JobOptimizer(torch.optim.Optimizer):
         self._beside = beside
         self._push_every = push_every
         self._waiting = 0  # steps since the last push
+        self._stands = False  # a push whose outcome is not known
+        self._fails = False
         self._followers: list[tuple[Any, int]] = []
         self._tracked: dict[str, Any] = {}
         self._resumed: dict[str, Any] = {}
+        self._saved_groups: list[dict[str, Any]] = []
         job._at_leave.append(self._after_leave)
         if beside is not None and job.global_step > 0 and not self.is_fresh:
             self._resume(beside)
@@ -57,6 +62,9 @@ class JobOptimizer(torch.optim.Optimizer):
         in all workers, after a restart, and when the job goes on from a checkpoint."""
         if not isinstance(every, int) or every < 1:
             raise InvalidArgument(f"follow() takes updates per step of the scheduler, 1 or more, not {every!r}: give that")
+        if self.is_decayed and scheduler.last_epoch == 0 and self.job.global_step >= every:
+            raise FailedPrecondition("share(state_dict=) has rates that a scheduler has made, and follow() would make them "
+                                     "again from its first step: give the scheduler its own state before, by load_state_dict()")
         self._followers.append((scheduler, every))
         self._opt_called = True  # the scheduler may go on without a step() before it
         self._advance(self.job.global_step)
@@ -68,12 +76,18 @@ class JobOptimizer(torch.optim.Optimizer):
             if not hasattr(what, "state_dict") or not hasattr(what, "load_state_dict"):
                 raise InvalidArgument(f"track() was given {name}={what!r}, which has no state_dict() and "
                                       "load_state_dict(): give what has both")
+            if self._beside is not None:
+                check_readable(name, what.state_dict())
             self._tracked[name] = what
             if name in self._resumed:
                 what.load_state_dict(self._resumed.pop(name))
+                if self._schedules(what):  # which does not set them
+                    for group, saved in zip(self.param_groups, self._saved_groups):
+                        group.update(saved)
 
     def save(self, timeout: float | None = None) -> int:
         """As Job.save(), and what is tracked beside it. Returns the global step."""
+        self._settle()
         step = self.job.save(timeout)
         self._renew()
         if self._beside is not None:
@@ -88,6 +102,7 @@ class JobOptimizer(torch.optim.Optimizer):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        self._fails = isinstance(error, Exception) and not isinstance(error, Cancelled)
         return self.job.__exit__(kind, error, trace)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -99,7 +114,22 @@ class JobOptimizer(torch.optim.Optimizer):
     # --- After each push -------------------------------------------------------------------------
 
     def _renew(self) -> None:
+        """After save(): arrays may be others."""
         raise NotImplementedError
+
+    def _take(self) -> None:
+        """After an update."""
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        """Waits for the outcome of a push that stands, whose gradients are not to be touched before."""
+        if not self._stands:
+            return
+        outcome = self.job.wait() if self._core.pushed() or self.job._skips else None
+        self._stands = False
+        self._take()
+        if outcome is not None:
+            self._stepped(outcome)
 
     def _stepped(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -123,6 +153,8 @@ class JobOptimizer(torch.optim.Optimizer):
     def _state_beside(self) -> dict[str, Any]:
         return {"global_step": self.job.global_step if not self.job._left else None,
                 "tracked": {**self._resumed, **{name: what.state_dict() for name, what in self._tracked.items()}},
+                "groups": [{name: float(group[name]) for name in ("lr", "weight_decay") if name in group}
+                           for group in self.param_groups],
                 "buffers": self._buffers.state(), "random": random_state()}
 
     def _resume(self, beside: Beside) -> None:
@@ -130,17 +162,21 @@ class JobOptimizer(torch.optim.Optimizer):
         found, state = beside.newest(step)
         if state is None:
             warnings.warn(f"the job goes on from global step {step}, and nothing is beside its checkpoint in "
-                          f"{beside.folder}: buffers and what is tracked begin anew", stacklevel=4)
+                          f"{beside.folder}: buffers and what is tracked begin anew", stacklevel=6)
             return
-        self._resumed = dict(state["tracked"])
+        self._resumed, self._saved_groups = dict(state["tracked"]), state.get("groups", [])
         self._buffers.restore(state["buffers"])
         if found == step and self.job.is_chief:
             set_random_state(state["random"])
 
+    def _schedules(self, what: Any) -> bool:
+        """Whether it changes the rates here."""
+        return isinstance(what, torch.optim.lr_scheduler.LRScheduler) and what.optimizer.param_groups is self.param_groups
+
     def _after_leave(self) -> None:
         if self._beside is not None and self.job.is_chief:
             self._beside.commit_newest(self._state_beside)
-        self._buffers.close()
+        self._buffers.close(comes_again=self._fails)
 
 
 def random_state() -> dict[str, Any]:

@@ -1,13 +1,17 @@
 """A file beside each checkpoint of a job: model.ckpt-500.torch, what PyTorch needs to go on."""
 
+import io
 import os
 import pathlib
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
+from .._errors import InvalidArgument
 
 _LOOKS = 0.2  # seconds between looks at the index
 _SET = re.compile(r"model\.ckpt-(\d+)(-\d+-of-\d+)?\.safetensors")
@@ -65,6 +69,9 @@ class Beside:
                 return found, torch.load(self.folder / f"model.ckpt-{found}.torch", weights_only=True)
             except FileNotFoundError:  # the chief has just deleted it
                 continue
+            except Exception as error:  # whatever PyTorch raises for what was not written here
+                warnings.warn(f"{self.folder}/model.ckpt-{found}.torch cannot be read, and what is beside an earlier checkpoint "
+                              f"is taken, or nothing: {_reason(error)}", stacklevel=7)
         return 0, None
 
     def _of(self, names: "re.Pattern[str]") -> set[int]:
@@ -79,6 +86,24 @@ class Beside:
         except FileNotFoundError:
             return None
         return about.st_mtime_ns, about.st_ino
+
+
+def check_readable(name: str, state: Any) -> None:
+    """Raises where torch.load() would not give back what a file beside a checkpoint has."""
+    file = io.BytesIO()
+    try:
+        torch.save(state, file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception as error:  # of pickle, and of the classes of what is in it
+        raise InvalidArgument(f"track() was given {name}=, whose state_dict() has what torch.load(weights_only=True) does not "
+                              "read back, as numbers of NumPy are: make them tensors, or plain by float() or item() "
+                              f"({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    named = re.search(r"GLOBAL (\S+)", str(error))
+    return f"it has {named[1]}" if named else (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def folder_of(settings: Mapping[str, Any]) -> str | None:

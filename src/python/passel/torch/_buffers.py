@@ -1,10 +1,11 @@
 """The buffers of a module, as running means of batch norm, in a file that the workers of a host share.
 
 The file has a slot for each worker, with a word (the global step after its last update, 0: none) and
-the buffers. A worker's buffers are in its slot, so that its next life, or the chief's, goes on with
-them. Running means may be read half written: each float of them is whole.
+the buffers. A worker's buffers are in its slot, so that its next life goes on with them. Running means
+may be read half written: each float of them is whole.
 
-Whoever maps the file holds a shared lock on it. Who leaves last deletes it.
+Whoever maps the file holds a shared lock on it. Who leaves clears its word, and who leaves last deletes
+the file, unless a word is left: of a worker that was killed, or has failed, and may come again.
 """
 
 import fcntl
@@ -25,10 +26,14 @@ _LINE = 64
 _OLD = 86400.0  # seconds: so old is the file of a job of which everything was killed
 
 
-def check_policy(policy: Any) -> None:
+def check_policy(policy: Any, module: torch.nn.Module) -> None:
     if policy not in _POLICIES:
         raise InvalidArgument(f'buffers= takes "own" (each worker has its own) or "chief" (all have the chief\'s), not '
                               f"{policy!r}: use one of them")
+    for name, buffer in module.named_buffers():
+        if policy == "chief" and buffer.device.type != "cpu":
+            raise InvalidArgument(f'buffers="chief" takes the chief\'s through memory of the host, and the buffer {name!r} is '
+                                  f'on the device {buffer.device}: use buffers="own", or the model on the CPU')
 
 
 class Buffers:
@@ -37,6 +42,7 @@ class Buffers:
     def __init__(self, module: torch.nn.Module, job: Job, policy: str) -> None:
         self._buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.numel() > 0}
         self._words: Any = None
+        self._ranks = job.world_size
         self._follows = policy == "chief" and not job.is_chief
         shared = {name: buffer for name, buffer in self._buffers.items() if buffer.device.type == "cpu"}
         if not shared or job.is_alone:
@@ -52,7 +58,7 @@ class Buffers:
         self._words[self._word] = global_step
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {name: buffer.detach().clone() for name, buffer in self._buffers.items()}
+        return {name: buffer.detach().to("cpu", copy=True) for name, buffer in self._buffers.items()}
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """What state() has given, unless a life of this worker before has left newer ones."""
@@ -63,19 +69,23 @@ class Buffers:
                 if name in self._buffers and self._buffers[name].shape == values.shape:
                     self._buffers[name].copy_(values)
 
-    def close(self) -> None:
-        """The buffers stay as they are, and are this process's own."""
+    def close(self, comes_again: bool = False) -> None:
+        """The buffers stay as they are, and are this process's own. comes_again: its next life goes on with them."""
         if self._words is None:
             return
-        self._words = None
+        if not comes_again:
+            self._words[self._word] = 0
+        words, self._words = self._words, None
         for buffer in self._buffers.values():
             if buffer.device.type == "cpu":
                 buffer.data = buffer.detach().clone()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._path.unlink(missing_ok=True)
+            if all(words[rank * len(words) // self._ranks] == 0 for rank in range(self._ranks)):
+                self._path.unlink(missing_ok=True)
         except BlockingIOError:  # others are there
             pass
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # the mapping has the file open, too
         os.close(self._file)
 
     def _open(self, buffers: dict[str, torch.Tensor], job: Job) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from .._errors import DeadlineExceeded
 from .._job import Job
 from ._base import JobOptimizer
 from ._beside import Beside
@@ -25,9 +26,8 @@ class DeltaOptimizer(JobOptimizer):
         super().__init__([{"params": group["params"]} for group in inner.param_groups], {})
         self._inner = inner
         self._elastic = elastic
-        self.param_groups = inner.param_groups  # the same, for schedulers
         self.defaults = inner.defaults
-        self.state = inner.state
+        self._link()
 
     def begin(self, job: Job, shared: Mapping[str, torch.nn.Parameter], push_every: int, buffers: Buffers,
               beside: Beside | None) -> None:
@@ -35,6 +35,7 @@ class DeltaOptimizer(JobOptimizer):
         self._own = [parameter.data for parameter in shared.values()]
         self._begin(job, buffers, beside, push_every)
         self.track(inner=self._inner)
+        self._link()
         self._start = [torch.empty(parameter.shape) for parameter in shared.values()]
         self._centre()
         torch._foreach_copy_(self._own, self._start)
@@ -42,6 +43,7 @@ class DeltaOptimizer(JobOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of `inner`, and each push_every of them one of the job."""
+        self._settle()
         loss = self._inner.step(closure)  # type: ignore[arg-type]
         self._waiting += 1
         if self._waiting >= self._push_every:
@@ -60,6 +62,10 @@ class DeltaOptimizer(JobOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._inner.load_state_dict(state_dict)
+        self._link()
+
+    def _link(self) -> None:
+        """Groups and state are those of inner, for schedulers; its load_state_dict() makes new ones."""
         self.param_groups, self.state = self._inner.param_groups, self._inner.state
 
     def _exchange(self) -> None:
@@ -69,14 +75,21 @@ class DeltaOptimizer(JobOptimizer):
         for name, own, start in zip(self._names, self._own, self._start):
             change = tensor_of(arrays[name])
             torch.sub(start, own.float().cpu(), out=change)
-            if self._elastic is not None:
-                own.add_(change.to(own), alpha=self._elastic)
-        self.job.push()
-        outcome = self.job.wait()
+        try:
+            self.job.push()
+        except DeadlineExceeded:  # it is given up, and the next exchange has all that has changed
+            self._renew()
+            raise
+        self._stands = True
+        if self._elastic is not None:
+            for own, start in zip(self._own, self._start):
+                own.add_((start - own.float().cpu()).to(own), alpha=self._elastic)
+        self._settle()
+
+    def _take(self) -> None:
         if self._elastic is None:
             self._centre()
             torch._foreach_copy_(self._own, self._start)
-        self._stepped(outcome)
 
     def _centre(self) -> None:
         """The job's values of now."""

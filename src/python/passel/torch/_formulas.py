@@ -24,6 +24,15 @@ class Formula(NamedTuple):
     counts: bool = False
     """PyTorch keeps a step for each parameter."""
 
+    def check_groups(self, groups: list[dict[str, Any]]) -> None:
+        """Raises where a group has other settings than the job: rate and decay alone are of a group."""
+        for number, group in enumerate(groups):
+            for name, value in self.defaults.items():
+                if name not in OF_GROUPS and group.get(name, value) != value:
+                    raise InvalidArgument(f"group {number} has {name}={group[name]!r}, and the job {value!r} for all, since "
+                                          "lr and weight_decay alone are of a group or change: give share() the others, "
+                                          "and OneCycleLR and CyclicLR cycle_momentum=False")
+
 
 def _sgd(given: dict[str, Any]) -> Formula:
     _none_of(given, "SGD", dampening=0)
@@ -36,8 +45,7 @@ def _sgd(given: dict[str, Any]) -> Formula:
 def _adam(given: dict[str, Any]) -> Formula:
     decouples = given["decoupled_weight_decay"]
     _none_of(given, "AdamW" if decouples else "Adam", amsgrad=False)
-    settings = {"beta1": given["betas"][0], "beta2": given["betas"][1], "epsilon": given["eps"],
-                "weight_decay": given["weight_decay"] if decouples else 0.0}
+    settings = {"beta1": given["betas"][0], "beta2": given["betas"][1], "epsilon": given["eps"], "weight_decay": 0.0}
     return Formula("adamw", settings, given, decouples, (("AdamW", "exp_avg"), ("AdamW_1", "exp_avg_sq")), True)
 
 
@@ -56,6 +64,7 @@ _CLASSES: dict[str, tuple[Callable[..., Any], Callable[[dict[str, Any]], Formula
     "adamw": (torch.optim.AdamW, _adam, {}),
     "adagrad": (torch.optim.Adagrad, _adagrad, {}),
 }
+OF_GROUPS = ("lr", "weight_decay", "foreach", "fused")
 _TENSORFLOW = ("adam", "rmsprop", "adagrad", "ftrl", "momentum", "sgd")
 
 

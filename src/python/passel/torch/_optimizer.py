@@ -1,6 +1,7 @@
 """The optimizer of share() whose update passel makes."""
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from .._job import Job
 from ._base import JobOptimizer
 from ._beside import Beside
 from ._buffers import Buffers
-from ._formulas import Formula
+from ._formulas import OF_GROUPS, Formula
 from ._parameters import is_plain, tensor_of
 from ._state import to_torch
 
@@ -19,13 +20,17 @@ class SharedOptimizer(JobOptimizer):
     """Used as one of torch.optim; of share().
 
     Invariant, between two calls: the gradient of each shared parameter of float32 on the CPU is memory
-    lent by the job, and its values are the copy of the last pull, or in view the shared ones. What is
+    lent by the job, and its values are the copy of the last pull, or in view the shared ones. A gradient
+    is of one step: with push_every those of the steps before are in a sum of this process's own. What is
     computed here is on tensors without a history, so that no_grad() has nothing to do.
     """
 
     def __init__(self, groups: list[dict[str, Any]], formula: Formula) -> None:
         super().__init__(groups, formula.defaults)
         self._formula = formula
+        fixed = [name for name in formula.defaults if name not in OF_GROUPS]
+        self._fixed_of = itemgetter(*fixed) if fixed else None
+        self._fixed = None if self._fixed_of is None else self._fixed_of(formula.defaults)
 
     def begin(self, job: Job, module: torch.nn.Module, shared: Mapping[str, torch.nn.Parameter], pull: Any,
               push_every: int, buffers: Buffers, beside: Beside | None) -> None:
@@ -39,13 +44,15 @@ class SharedOptimizer(JobOptimizer):
                         if all(parameter is not each for each in self._parameters)]
         numbers = {parameter: number for number, parameter in enumerate(self._parameters)}
         self._of_group = [[numbers[parameter] for parameter in group["params"]] for group in self.param_groups]
+        self._sums = [torch.zeros(parameter.shape) for parameter in self._parameters] if push_every > 1 else []
         self._tensors: dict[int, torch.Tensor] = {}  # by the id of the array, which it keeps
         self._moves = -1
         self._values: list[torch.Tensor] = []
         self._gradients: list[torch.Tensor] = []
         self._places: list[int] = []
         # Those of join() are of all groups, and others may be in force in a job that goes on.
-        self._rates = self._rates_now() if len(self.param_groups) == 1 and job.global_step == 0 else []
+        rates = self._rates_now()
+        self._rates = rates if len(rates) == 1 and job.global_step == 0 else []
         self._begin(job, buffers, beside, push_every)
         self._renew()
         module.register_load_state_dict_pre_hook(self._before_load)
@@ -57,8 +64,14 @@ class SharedOptimizer(JobOptimizer):
         """Hands in the gradients, waits for the update, and takes the values of then. Gradients are 0 after it.
 
         Returns what `closure` has returned. Raises passel.Cancelled once the job is stopped and a step has
-        shown it, passel.Diverged for a gradient with NaN or infinity, which is not handed in.
+        shown it, passel.Diverged for a gradient with NaN or infinity, which is not handed in, and
+        passel.DeadlineExceeded where the update takes too long. Then zero_grad() before another backward()
+        waits for it again; so does step() in its place, and without a closure this is all that it does.
         """
+        if self._stands:
+            self._settle()
+            if closure is None:
+                return None
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -66,9 +79,12 @@ class SharedOptimizer(JobOptimizer):
         if self._optimizer_step_pre_hooks:
             self._hooked(self._optimizer_step_pre_hooks, (closure,))
         self._collect()
-        self._waiting += 1
-        if self._waiting >= self._push_every:
+        if self.pushes_next:
             self._hand_in()
+        else:
+            torch._foreach_add_(self._sums, self._gradients)
+            self._waiting += 1
+            self._zero()
         if self._optimizer_step_post_hooks:
             self._hooked(self._optimizer_step_post_hooks, (closure,))
         return loss
@@ -76,10 +92,9 @@ class SharedOptimizer(JobOptimizer):
     step.hooked = True  # type: ignore[attr-defined]  # the hooks are called here
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """The gradients are 0, in the memory of the job, whatever `set_to_none` says. With push_every it does
-        nothing while a gradient is being summed up."""
-        if self._waiting > 0:
-            return
+        """The gradients are 0, in the memory of the job, whatever `set_to_none` says. What step() has summed up
+        with push_every stays."""
+        self._settle()
         self._attach()
         if [gradient._version for gradient in self._gradients] != self._clean:
             self._zero()
@@ -98,7 +113,9 @@ class SharedOptimizer(JobOptimizer):
         if state_dict.get("state") and not own:
             raise FailedPrecondition("load_state_dict() was given the slots of another optimizer, and those of this job are "
                                      "in its arena: give them to share(state_dict=...)")
-        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+        self._formula.check_groups(state_dict["param_groups"])
+        groups = [{**own, **given} for own, given in zip(self.param_groups, state_dict["param_groups"])]
+        super().load_state_dict({"state": {}, "param_groups": groups + state_dict["param_groups"][len(groups):]})
 
     # --- A step ----------------------------------------------------------------------------------
 
@@ -112,11 +129,8 @@ class SharedOptimizer(JobOptimizer):
             if parameter.grad is not None:
                 raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared: it needed none, or was "
                                          "in no group of params=, at share()")
-        for group, places in zip(self.param_groups, self._of_group):
-            decay = group["weight_decay"]
-            if decay and not self._formula.decouples and self.pushes_next:
-                torch._foreach_add_([self._gradients[i] for i in places], [self._values[i] for i in places],
-                                    alpha=decay * self._push_every)
+        if self._fixed_of is not None and [1 for group in self.param_groups if self._fixed_of(group) != self._fixed]:
+            self._formula.check_groups(self.param_groups)
 
     def _attach(self) -> None:
         for i, gradient in enumerate(self._gradients):
@@ -126,30 +140,42 @@ class SharedOptimizer(JobOptimizer):
                 continue
             if given is not None:
                 # What is not plain gets a gradient of its own type in each backward pass.
-                if self._plain[i] and self._waiting == 0:
+                if self._plain[i]:
                     gradient.copy_(given)
                 else:
-                    gradient.add_(given)
-            elif self._plain[i] and self._waiting == 0:
+                    gradient.add_(given.to(gradient.device))
+            elif self._plain[i]:
                 gradient.zero_()
             parameter.grad = gradient if self._plain[i] else None
 
     def _hand_in(self) -> None:
         if self._push_every > 1:
+            torch._foreach_add_(self._gradients, self._sums)
             torch._foreach_mul_(self._gradients, 1 / self._push_every)
+            torch._foreach_zero_(self._sums)
+            self._waiting = 0
+        self._decay()
         if self.job._is_chief and self._rates != (rates := self._rates_now()):
             self.job.set_rates(rates)
             self._rates = rates
-        self._waiting = 0
-        job = self.job
         try:
-            job.push()
+            self.job.push()
         except DeadlineExceeded:  # it is given up
             self._renew()
             raise
-        outcome = job.wait()
+        self._stands = True
+        self._settle()
+
+    def _decay(self) -> None:
+        """What is not made with the update is added to the gradient."""
+        if self._formula.decouples:
+            return
+        for group, places in zip(self.param_groups, self._of_group):
+            if places and (decay := group["weight_decay"]):
+                torch._foreach_add_([self._gradients[i] for i in places], [self._values[i] for i in places], alpha=decay)
+
+    def _take(self) -> None:
         self._renew()
-        self._stepped(outcome)
 
     def _renew(self) -> None:
         """The values of now, and gradients of 0."""
@@ -198,7 +224,8 @@ class SharedOptimizer(JobOptimizer):
 
     def _rates_now(self) -> list[tuple[float, float]]:
         decouples = self._formula.decouples
-        return [(float(group["lr"]), float(group["weight_decay"]) if decouples else 0.0) for group in self.param_groups]
+        return [(float(group["lr"]), float(group["weight_decay"]) if decouples else 0.0)
+                for group in self.param_groups if group["params"]]
 
     # --- What would be lost ----------------------------------------------------------------------
 

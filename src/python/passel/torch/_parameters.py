@@ -29,8 +29,6 @@ def tensor_of(array: "np.ndarray[Any, Any]") -> torch.Tensor:
 def grouped(module: torch.nn.Module, params: Any) -> tuple[list[dict[str, Any]], dict[str, torch.nn.Parameter]]:
     """param_groups as torch.optim takes them, and the parameters that are shared by their names, tied ones
     once. Those that need no gradient stay each process's own."""
-    if not isinstance(module, torch.nn.Module):
-        raise InvalidArgument(f"share() takes a torch.nn.Module, not a {type(module).__name__}: give your model")
     names: dict[torch.nn.Parameter, str] = {}
     for name, parameter in module.named_parameters():
         names[parameter] = name

@@ -41,7 +41,9 @@ def share(model: torch.nn.Module, optimizer: Any = "adam", *, params: Any = None
         raise InvalidArgument(f'pull= takes "auto", "view" or "copy", not {pull!r}: use one of them')
     if _arguments.whole(push_every, "push_every") < 1:
         raise InvalidArgument(f"push_every is steps for one update, 1 or more, not {push_every}: give that")
-    check_policy(buffers)
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidArgument(f"share() takes a torch.nn.Module, not a {type(model).__name__}: give your model")
+    check_policy(buffers, model)
     if "learning_rate" in settings:
         raise InvalidArgument("share() calls the learning rate lr, as torch.optim does: give that")
     if optimizer == "delta":
@@ -55,13 +57,18 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     groups, shared = grouped(model, params)
     check(shared, masters)
     opt = SharedOptimizer(groups, rule)
+    rule.check_groups(opt.param_groups)
     names = {parameter: name for name, parameter in shared.items()}
-    if len(groups) > 16:
-        raise InvalidArgument(f"params= has {len(groups)} groups, and a job at most 16: merge some")
+    filled = [group["params"] for group in opt.param_groups if group["params"]]
+    if len(filled) > 16:
+        raise InvalidArgument(f"params= has {len(filled)} groups, and a job at most 16: merge some")
     state = None if state_dict is None else from_torch(state_dict, rule, opt.param_groups, names)
-    numbers = {names[parameter]: number for number, group in enumerate(opt.param_groups) for parameter in group["params"]}
+    opt.is_decayed = any(group.get("initial_lr", group["lr"]) != group["lr"] for group in opt.param_groups)
+    numbers = {names[parameter]: number for number, group in enumerate(filled) for parameter in group}
+    rate, decay = opt._rates_now()[0]
+    own = {**rule.settings, "learning_rate": rate, **({"weight_decay": decay} if rule.decouples else {})}
     job = join(first_values(shared), groups=numbers, optimizer_state=state, timeout=timeout, optimizer=rule.name,
-               learning_rate=opt._rates_now()[0][0], **rule.settings, **others)
+               **own, **others)
     opt.is_fresh = state is not None and state.step == job.global_step
     try:
         opt.begin(job, model, shared, pull, push_every, Buffers(model, job, buffers), _beside(others, job.is_chief))
