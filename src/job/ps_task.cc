@@ -315,7 +315,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
                      SaveLast(*keeper, host, chief_is_here(), signal, limit_when_asked, *signals);
   if (keeper && job_ends) keeper->DismissOthers();
   const bool separate = EachPsWritesItsPart(task);
-  if (end == shm::PsHost::End::kStopped && shard > 0 && !task.flags.supervised && !separate) {
+  // At the job's end, too: ps/0 may not have fetched it, and save what the chief has not.
+  if (shard > 0 && !task.flags.supervised && !separate && !given_up) {
     host.AwaitLead(signals->fd(), Deadline::After(kLeadLimit));
   }
   const bool writes = shard > 0 && door && host.arena() != nullptr && separate && !given_up;
