@@ -165,6 +165,21 @@ void KillAll(const std::string& mode, int ps) {
 TEST(CapiCheckpoints, AHogwildJobThatIsKilledAsAWholeGoesOn) { KillAll("hogwild", 2); }
 TEST(CapiCheckpoints, ABarrierJobThatIsKilledAsAWholeGoesOn) { KillAll("barrier", 1); }
 
+// The other ps waits until ps/0 has its arena.
+TEST(CapiCheckpoints, TheLastOneOfAJobThatIsOverBeforePs0HoldsAllArenas) {
+  Job job(2, {"mode=hogwild"}, 2);
+  const std::string folder = job.sandbox().dir().path() + "/train";
+  job.Set("checkpoint_dir=" + folder);
+  job.sandbox().SetEnv("PASSEL_FAILPOINT", "keeper.hold:1:sleep1500");  // ps/0 alone passes it
+  job.StartPs({"--checkpoint_dir=" + folder});
+  job.StartWorker(0, 10);
+  job.StartWorker(1, 500);
+  for (int i = 0; i < 2; ++i) job.ExpectDone(i);
+  job.ExpectPsEnds(0);
+  EXPECT_EQ(WholeStep(folder), 510);
+  EXPECT_EQ(UnfinishedFiles(folder), "");
+}
+
 // While the chief is dead ps/0 saves; it knows nothing of the program but its variables.
 TEST(CapiCheckpoints, PsSavesWhileTheChiefIsGone) {
   Job job(2, {"mode=hogwild"});
