@@ -182,6 +182,7 @@ Status WriteWhole(const PartTensors& tensors, const PartSource::Whole& whole, Pa
         PASSEL_RETURN_IF_ERROR(source.CheckPiece(k == 0 ? piece : std::span<const float>()));
         PASSEL_RETURN_IF_ERROR(writer.Append(variable.first + k, std::as_bytes(piece)));
       }
+      source.DoneWith(v.offset + begin + size);
     }
   }
   return {};

@@ -74,6 +74,8 @@ class PartSource {
   /// Before a piece of the values, and what slot variables have there, is read. Errors: end the
   /// part.
   virtual Status CheckPiece(std::span<const float> /*values*/) { return {}; }
+  /// The first `floats` of each content are not read any more.
+  virtual void DoneWith(std::size_t /*floats*/) {}
   /// After the last piece: whole()->mixed is known then, and so are words of the order that were
   /// not, which are as long as they were. Errors: end the part.
   virtual Status EndOfPieces(Words* /*late*/) { return {}; }

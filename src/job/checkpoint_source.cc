@@ -44,6 +44,7 @@ class CheckedSource final : public PartSource {
     if (AllFinite(values.data(), values.size())) return {};
     return Diverged("the variables have values that are not finite: lower --learning_rate");
   }
+  void DoneWith(std::size_t floats) override { source_->DoneWith(floats); }
   Status EndOfPieces(Words* late) override { return source_->EndOfPieces(late); }
 
  private:
@@ -101,6 +102,8 @@ class LiveCopy final : public PartSource {
     if (values.empty()) return {};
     return Await(static_cast<std::size_t>(values.data() + values.size() - whole_.contents[0]));
   }
+  // The copy goes on in the memory that is free again, which is cheaper than memory that is new.
+  void DoneWith(std::size_t floats) override { buffer_.GiveBack(floats); }
   Status EndOfPieces(Words* late) override {
     PASSEL_RETURN_IF_ERROR(Await(memory_.floats));
     const std::lock_guard lock(mutex_);
@@ -179,7 +182,7 @@ class LiveCopy final : public PartSource {
   }
 
   const ShardMemory memory_, lead_;
-  const ShardBuffer buffer_;
+  ShardBuffer buffer_;
   const SaveLimits limits_;
   CopyEnd* const end_;
   LiveSource source_;

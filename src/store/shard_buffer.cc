@@ -23,6 +23,7 @@ constexpr std::size_t kCopyPiece = std::size_t{1} << 18;  // floats: a fraction 
 constexpr std::size_t kPiecesPerThread = 4;
 constexpr int kMostCopyThreads = 8;
 constexpr std::size_t kFloatsPerPage = 4096 / sizeof(float);
+constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
 constexpr std::chrono::microseconds kLastPieces{20};
 
 struct CopyPiece {
@@ -61,6 +62,22 @@ std::uint64_t ContentsBytes(const ShardMemory& memory, bool slots) {
 }
 
 void ShardBuffer::Unmap::operator()(float* memory) const { ::munmap(memory, bytes); }
+
+// Whole huge pages: parts of one would stay until all of it goes.
+void ShardBuffer::GiveBack(std::size_t floats) {
+  const auto up = [](const float* at) {
+    return (reinterpret_cast<std::uintptr_t>(at) + kHugePage - 1) & ~(kHugePage - 1);
+  };
+  const auto down = [](const float* at) {
+    return reinterpret_cast<std::uintptr_t>(at) & ~(kHugePage - 1);
+  };
+  for (float* const content : contents_) {
+    const std::uintptr_t begin = std::max(up(content), down(content + given_back_));
+    const std::uintptr_t end = down(content + floats);
+    if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+  given_back_ = floats;
+}
 
 Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> shards, bool slots,
                                                   double share, bool touch) {

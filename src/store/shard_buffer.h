@@ -26,6 +26,9 @@ class ShardBuffer {
   const std::vector<float*>& contents() const { return contents_; }
   /// The same, for who only reads.
   std::vector<const float*> read() const { return {contents_.begin(), contents_.end()}; }
+  /// The first `floats` of each content, at least as many as before, are not needed any more: their
+  /// memory goes back, and what they hold then is unspecified. Beside whoever uses the rest.
+  void GiveBack(std::size_t floats);
 
  private:
   friend Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> shards,
@@ -36,6 +39,7 @@ class ShardBuffer {
   };
   std::unique_ptr<float, Unmap> memory_;
   std::vector<float*> contents_;
+  std::size_t given_back_ = 0;  // floats of each
 };
 
 /// One for each shard, without `slots` for its values alone. With `touch` all of it is touched, so

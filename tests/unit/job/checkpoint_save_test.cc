@@ -34,10 +34,11 @@ constexpr std::int64_t kFormer = 7;  // the step of a checkpoint that is said to
 class SavedSample {
  public:
   explicit SavedSample(Mode mode, const ModelConfig& model = SampleModel(),
-                       std::size_t block_floats = 16) {
+                       std::size_t block_floats = 16,
+                       OptimizerKind optimizer = OptimizerKind::kSgd) {
     config_.model = model;
     plan_.mode.mode = mode;
-    plan_.optimizer.kind = OptimizerKind::kSgd;
+    plan_.optimizer.kind = optimizer;
     plan_.block_floats = block_floats;
     std::mt19937 random(1);
     plan_.variables = RandomTable(config_.model, 2, random);
@@ -54,6 +55,7 @@ class SavedSample {
   }
 
   const ShardMemory& shard(std::size_t s) const { return shards_[s]; }
+  const VariableTable& variables() const { return plan_.variables; }
 
   Result<SaveOutcome> Save(std::optional<std::int64_t> saved, AtEnd at_end) {
     const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
@@ -198,6 +200,43 @@ TEST(CheckpointSaveTest, WhatIsWrittenWhileItIsCopiedWasCopied) {
     }
   }
   EXPECT_GT(floats, 1'000'000u);
+}
+
+// Memory of the copy that has been written goes back while the rest is copied.
+TEST(CheckpointSaveTest, EachFloatOfALargeJobIsWhereItBelongs) {
+  SavedSample job(Mode::kHogwild, SampleModel({3'000'000}), 4096, OptimizerKind::kAdam);
+  const auto value = [](std::size_t content, std::size_t i) {
+    return static_cast<float>((i + content) % 65521);
+  };
+  for (std::size_t s = 0; s < 2; ++s) {
+    const ShardMemory& shard = job.shard(s);
+    for (std::size_t i = 0; i < shard.floats; ++i) {
+      shard.values[i] = value(0, i);
+      shard.slots[0][i] = value(1, i);
+      shard.slots[1][i] = value(2, i);
+    }
+  }
+  const Result<SaveOutcome> saved = job.Save(std::nullopt, AtEnd::kOthersTrain);
+  ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+  const auto files = OpenCheckpoint(job.folder(), CheckpointName(*saved->newest));
+  ASSERT_TRUE(files.ok()) << files.status().ToString();
+  std::size_t floats = 0;
+  for (const VariableInfo& v : job.variables().all()) {
+    const TensorFile& file = (*files)[static_cast<std::size_t>(v.shard)];
+    std::size_t content = 0;
+    for (const char* const slot : {"", "/Adam", "/Adam_1"}) {
+      const TensorFile::Tensor* const tensor = file.Find(v.name + slot);
+      ASSERT_NE(tensor, nullptr) << v.name << slot;
+      std::vector<float> read(v.elements);
+      ASSERT_TRUE(file.Read(*tensor, 0, std::as_writable_bytes(std::span(read))).ok());
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < read.size(); ++i) wrong += read[i] != value(content, v.offset + i);
+      EXPECT_EQ(wrong, 0u) << v.name << slot;
+      floats += read.size();
+      ++content;
+    }
+  }
+  EXPECT_GT(floats, 20'000'000u);
 }
 
 }  // namespace

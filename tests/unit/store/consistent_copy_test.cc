@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -232,6 +234,39 @@ TEST(ShardBufferTest, NamesTheMemoryThatIsMissing) {
   const Status refused = MakeShardBuffers(job.shards(), true, /*share=*/1e-9).status();
   EXPECT_EQ(refused.code(), Code::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("a copy of the variables needs"));
+}
+
+bool IsResident(const float* at) {
+  unsigned char resident = 0;
+  void* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~4095UL);
+  EXPECT_EQ(::mincore(page, 1, &resident), 0);
+  return (resident & 1) != 0;
+}
+
+TEST(ShardBufferTest, WhatIsGivenBackIsFreeAndTheRestIsAsItWas) {
+  constexpr std::size_t kFloats = (std::size_t{5} << 20) + 1234;
+  ShardMemory shape{};
+  shape.floats = kFloats;
+  shape.num_slots = 2;
+  ShardBuffer buffer = std::move((*MakeShardBuffers({&shape, 1}, /*slots=*/true))[0]);
+  const std::vector<float*> contents = buffer.contents();
+  for (std::size_t k = 0; k < 3; ++k) {
+    for (std::size_t i = 0; i < kFloats; ++i) contents[k][i] = static_cast<float>(i + k);
+  }
+  for (const std::size_t given : {std::size_t{0}, std::size_t{1} << 20, std::size_t{3'000'000},
+                                  std::size_t{3'000'001}, kFloats}) {
+    buffer.GiveBack(given);
+    for (std::size_t k = 0; k < 3; ++k) {
+      std::size_t wrong = 0;
+      for (std::size_t i = given; i < kFloats; ++i) {
+        wrong += contents[k][i] != static_cast<float>(i + k);
+      }
+      EXPECT_EQ(wrong, 0u) << k << ", " << given;
+      if (given >= std::size_t{2} << 20) {
+        EXPECT_FALSE(IsResident(contents[k] + (std::size_t{1} << 20))) << k << ", " << given;
+      }
+    }
+  }
 }
 
 }  // namespace
