@@ -10,6 +10,8 @@
 #include <optional>
 
 #include "e2e/preset_run.h"
+#include "support/temp_dir.h"
+#include "support/whole_checkpoints.h"
 
 namespace passel::testing {
 namespace {
@@ -98,10 +100,11 @@ TEST_F(SlowPresetTest, MnistReplicaReaches92In200Steps) {
 double MonitoredAccuracy(const std::string& data, int steps, const std::vector<int>& kills,
                          const std::vector<std::string>& more) {
   Sandbox sandbox;
+  const test::TempDir logs;  // a save that is killed leaves a file there, until the next job
   const std::string path = sandbox.dir().File("r.json");
   const std::vector<std::string> command =
       With({"train", "--preset=monitored", "--data_dir=" + data, "--job_id=" + sandbox.job(),
-            fmt::format("--train_steps={}", steps), "--logs_dir=" + sandbox.dir().path() + "/logs",
+            fmt::format("--train_steps={}", steps), "--logs_dir=" + logs.path(),
             "--report=" + path},
            more);
   for (const int at : kills) {
@@ -114,6 +117,7 @@ double MonitoredAccuracy(const std::string& data, int steps, const std::vector<i
   const Outcome end = sandbox.Run(command, 500);
   EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_EQ(end.err.find("goes on from") != std::string::npos, !kills.empty()) << end.err;
+  EXPECT_EQ(UnfinishedFiles(logs.path()), "");
   const nlohmann::json report = ReadJson(path);
   EXPECT_GE(report["global_step"], steps);
   const double accuracy = report.value("test_accuracy", 0.0);

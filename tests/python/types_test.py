@@ -4,7 +4,8 @@
     types_test.py BUILD_FOLDER
 
 Installs it into a virtual environment in the build folder, once. The package is checked strictly, and
-its stub against the module that was built. Exit codes: 0 all is well; 1 something is not; 77 nothing can
+its stub against the module that was built. What imports torch or jax is checked where tools/setup --with
+torch,jax has put them, and named where it has not. Exit codes: 0 all is well; 1 something is not; 77 nothing can
 be installed here. To be run by the Python that the package was built for.
 """
 
@@ -39,6 +40,18 @@ def python_with_packages(folder):
     return python
 
 
+def python_with_frameworks():
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "passel/frameworks"
+    python = cache / "bin/python"
+    ready = all((cache / f"{name}.ready").exists() for name in ("torch", "jax"))
+    return python if ready and python.exists() else None
+
+
+def imports_framework(source):
+    return any(line.startswith(("import torch", "import jax", "from torch", "from jax", "import passel.torch",
+                                "import passel.jax", "from passel import jax")) for line in source.read_text().splitlines())
+
+
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     python = python_with_packages(build / "tests/types")
@@ -47,8 +60,17 @@ def main():
     allowed = build / "tests/types/allowed"
     allowed.write_text("passel._core.Job\npassel._core.Reader\n")
     examples = sorted((SOURCES / "examples").glob("*.py"))
-    checks = [["mypy", "--strict", cache, "passel"],
-              *(["mypy", "--check-untyped-defs", cache, example] for example in examples),
+    frameworks = python_with_frameworks()
+    which = ["--exclude", "passel/(torch|jax)"]
+    if frameworks is not None:
+        which = ["--python-executable", frameworks]
+    else:
+        passed_over = [example for example in examples if imports_framework(example)]
+        examples = [example for example in examples if example not in passed_over]
+        print("not checked, as there is no torch and no jax (tools/setup --with torch,jax): passel.torch, passel.jax, "
+              f"{', '.join(example.name for example in passed_over)}")
+    checks = [["mypy", "--strict", cache, *which, "passel"],
+              *(["mypy", "--check-untyped-defs", cache, *which, example] for example in examples),
               ["mypy.stubtest", "--allowlist", allowed, "passel._core"]]
     failed = False
     for module, *arguments in checks:

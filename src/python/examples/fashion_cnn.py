@@ -45,10 +45,10 @@ def train(data, steps, batch, mode, checkpoints):
     x, labels = load("train", data)
     with passel.torch.share(model, "adamw", lr=3e-3, params=groups(model), mode=mode, checkpoint_dir=checkpoints) as opt:
         opt.follow(torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=3e-3, total_steps=steps + 100, cycle_momentum=False))
-        for rows in opt.job.sampler(len(x), batch):
+        for numbers in opt.job.sampler(len(x), batch):
             if opt.job.global_step >= steps:
                 break
-            rows = torch.from_numpy(rows)
+            rows = torch.from_numpy(numbers)
             opt.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(x[rows]), labels[rows])
             loss.backward()

@@ -44,7 +44,7 @@ class DeltaOptimizer(JobOptimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of `inner`, and each push_every of them one of the job."""
         self._settle()
-        loss = self._inner.step(closure)  # type: ignore[arg-type]
+        loss = self._inner.step(closure)
         self._waiting += 1
         if self._waiting >= self._push_every:
             self._waiting = 0

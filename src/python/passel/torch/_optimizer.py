@@ -55,8 +55,9 @@ class SharedOptimizer(JobOptimizer):
         self._rates = rates if len(rates) == 1 and job.global_step == 0 else []
         self._begin(job, buffers, beside, push_every)
         self._renew()
-        module.register_load_state_dict_pre_hook(self._before_load)
-        module.register_load_state_dict_post_hook(lambda module, keys: self._note_versions())
+        hooks: Any = module  # they have no hints
+        hooks.register_load_state_dict_pre_hook(self._before_load)
+        hooks.register_load_state_dict_post_hook(lambda module, keys: self._note_versions())
 
     # --- As torch.optim has it -------------------------------------------------------------------
 

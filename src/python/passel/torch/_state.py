@@ -1,5 +1,6 @@
 """The slots of a job as state_dict() of torch.optim has them, and back."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ def to_torch(job: Job, formula: Formula, groups: list[dict[str, Any]], names: di
 
 
 def from_torch(state_dict: Any, formula: Formula, groups: list[dict[str, Any]],
-               names: dict[torch.Tensor, str]) -> OptimizerState | None:
+               names: Mapping[torch.nn.Parameter, str]) -> OptimizerState | None:
     """What join() takes; `groups` get the rates. None: it is that of an optimizer before its first step."""
     try:
         state, saved = state_dict["state"], state_dict["param_groups"]
@@ -40,7 +41,8 @@ def from_torch(state_dict: Any, formula: Formula, groups: list[dict[str, Any]],
                 raise InvalidArgument(f"share(state_dict=) has {name}={given[name]!r}, and share() {group[name]!r}: give share() "
                                       "the same")
         group.update({name: given[name] for name in ("lr", "weight_decay", "initial_lr") if name in given})
-    step, slots = 0, {}
+    step = 0
+    slots: dict[str, dict[str, Any]] = {}
     numbers = [number for group in saved for number in group["params"]]
     parameters = [parameter for group in groups for parameter in group["params"]]
     least = formula.settings.get("initial_accumulator_value", None)
