@@ -316,9 +316,10 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now) {
     const CheckpointIndex::Entry oldest = next.kept.front();
     next.kept.erase(next.kept.begin());
     const bool is_best = best.Find(oldest.name) != nullptr;
-    if (oldest.saved_at > next.last_preserved + policy_.keep_every_hours * 3600) {
-      next.last_preserved = oldest.saved_at;
-      if (is_best) best.last_preserved = oldest.saved_at;
+    const double saved_at = std::min(oldest.saved_at, now);
+    if (saved_at > next.last_preserved + policy_.keep_every_hours * 3600) {
+      next.last_preserved = saved_at;
+      if (is_best) best.last_preserved = saved_at;
     } else if (!is_best) {
       old.push_back(oldest.name);
     }

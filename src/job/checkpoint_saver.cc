@@ -271,6 +271,19 @@ Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
   return ended;
 }
 
+void CheckpointSaver::LookForBest(Deadline deadline) {
+  if (!folder_ || hangs_ || thread_.joinable() || shards_.empty()) return;
+  try {
+    Start([this] { best_->Look(shards_[0], *folder_); });
+  } catch (const std::system_error&) {
+    busy_ = false;
+    best_->Look(shards_[0], *folder_);  // no thread is left for it
+  }
+  if (thread_.joinable() && !AwaitThread(deadline)) {
+    LogWarning("{} has not answered in time, and is left to itself", config_.checkpoints.folder);
+  }
+}
+
 bool CheckpointSaver::Leave(Deadline deadline) {
   GiveUp();
   wake_.notify_all();
@@ -290,9 +303,9 @@ Status CheckpointSaver::SaveAskedFor(const char* what, std::optional<AtEnd> at_e
                                      Deadline deadline, const std::atomic<bool>& quit) {
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline, quit);
   if (saved.ok()) return {};
-  return saved.WithContext(fmt::format("{} was not saved to {}, where the newest is {}", what,
-                                       config_.checkpoints.folder,
-                                       saved_step_ ? CheckpointName(*saved_step_) : "none"));
+  return saved.WithContext(fmt::format(
+      "{} was not saved to {}, where {}", what, config_.checkpoints.folder,
+      saved_step_ ? "the newest is " + CheckpointName(*saved_step_) : "none is of this job"));
 }
 
 CheckpointFacts CheckpointSaver::Facts() const {

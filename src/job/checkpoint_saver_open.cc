@@ -41,6 +41,15 @@ Result<CheckpointFolder> OwnFolder(const JobConfig& config) {
   }
 }
 
+// That a job of this plan has when it begins at that step.
+ModeSetting ModeAt(const StorePlan& plan, std::int64_t step) {
+  ModeSetting mode = plan.mode;
+  for (const ScheduledMode& later : plan.schedule) {
+    if (later.step <= step) mode = later.setting;
+  }
+  return mode;
+}
+
 // Why nothing is left to train after `saved`; "" if something is.
 std::string WhyFinished(const JobConfig& config, const StorePlan& plan, const JobProgress& saved) {
   WorkerOptions options = config.worker;
@@ -143,6 +152,12 @@ Status CheckpointSaver::ChooseFirst() {
         fmt::format("{}{} (was {})", changed.empty() ? "" : ", ",
                     Counted(static_cast<std::uint64_t>(workers), "worker"), from.words().workers);
   }
+  if (const std::string mode = ModeAt(plan_, from.global_step()).ToString();
+      mode != from.words().mode && changed.find("--mode") == std::string::npos) {
+    // That of passel ctl set-mode, too, is the mode that it was saved in.
+    changed +=
+        fmt::format("{}mode {} (was {})", changed.empty() ? "" : ", ", mode, from.words().mode);
+  }
   PASSEL_RETURN_IF_ERROR(CheckEpochs(config_.worker, resume_from_, changed,
                                      /*other_workers=*/from.words().workers != workers));
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
@@ -150,10 +165,10 @@ Status CheckpointSaver::ChooseFirst() {
   resumed_step_ = from.global_step();
   away_ = WorkersAway(from.saved());
   if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
-    finished_ = fmt::format(
-        "{} is of a job that is finished: {}; raise that to go on, or name another "
-        "--checkpoint_dir to begin anew",
-        resume_from_, why);
+    finished_ =
+        fmt::format("{} is of a job that is finished: {}; raise that to go on, or {} to begin anew",
+                    resume_from_, why,
+                    beginning.in_folder ? "name another --checkpoint_dir" : "leave --resume out");
   }
   if (!beginning.in_folder) return {};
   saved_step_ = from.global_step();

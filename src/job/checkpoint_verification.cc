@@ -101,11 +101,15 @@ Result<VerifiedCheckpoint> VerifyFile(const std::string& path) {
 std::string VerifiedCheckpoint::Text() const {
   if (gone) return fmt::format("{}: gone meanwhile, a job saves there", name);
   if (!broken.empty()) return fmt::format("{}: broken", name);
+  if (!not_read.ok()) return fmt::format("{}: not read", name);
   return fmt::format("{}: whole, {} bytes in {}", name, bytes, Counted(files, "file"));
 }
 
 Json VerifiedCheckpoint::AsJson() const {
-  const char* const state = gone ? "gone" : broken.empty() ? "whole" : "broken";
+  const char* const state = gone              ? "gone"
+                            : !broken.empty() ? "broken"
+                            : !not_read.ok()  ? "not read"
+                                              : "whole";
   return {{"checkpoint", name},
           {"state", state},
           {"files", files},
@@ -125,8 +129,11 @@ Result<std::vector<VerifiedCheckpoint>> VerifyCheckpoints(const std::string& pat
           path));
     }
     for (const ListedCheckpoint& set : listing.checkpoints) {
-      PASSEL_ASSIGN_OR_RETURN(VerifiedCheckpoint one, VerifySet(path, set.name, /*listed=*/true));
-      all.push_back(std::move(one));
+      Result<VerifiedCheckpoint> one = VerifySet(path, set.name, /*listed=*/true);
+      VerifiedCheckpoint not_read;
+      not_read.name = InFolder(path, set.name);
+      not_read.not_read = one.status();
+      all.push_back(one.ok() ? *std::move(one) : std::move(not_read));
     }
     return all;
   }

@@ -36,14 +36,14 @@ void Fail(const Status& status, JobReport* report) {
 }
 
 // kCancelled: by a signal, which is in the report then.
-Result<TestResult> Evaluate(const Conclusion& c, SignalEvents& signals, Progress& progress,
-                            JobReport* report) {
+Result<TestResult> Evaluate(const Conclusion& c, const ImageSet& images, SignalEvents& signals,
+                            Progress& progress, JobReport* report) {
   const nvtx::Range range(nvtx::Event::kEvaluate, report->status.global_step);
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           Model::Create(c.config.model, *backend, kEvaluationBatch));
-  return EvaluateTest(*model, c.data, c.parts, [&](std::size_t done) -> Status {
-    progress.Evaluating(done, c.data.test().size());
+  return EvaluateImages(*model, images, c.parts, [&](std::size_t done) -> Status {
+    progress.Evaluating(done, images.size());
     const int signal = signals.Next();
     if (signal == 0 && c.end_by && c.end_by->Expired()) {
       return Cancelled("the evaluation was given up, so that the job ends within --grace");
@@ -57,14 +57,17 @@ Result<TestResult> Evaluate(const Conclusion& c, SignalEvents& signals, Progress
   });
 }
 
-void EvaluateLastValues(const Conclusion& c, SignalEvents& signals, Progress& progress,
+// False: it was given up.
+bool EvaluateLastValues(const Conclusion& c, SignalEvents& signals, Progress& progress,
                         JobReport* report) {
-  if (c.parts.empty() || report->test || !c.evaluate || c.data.test().size() == 0) return;
-  const Result<TestResult> test = Evaluate(c, signals, progress, report);
+  if (c.parts.empty() || report->test || !c.evaluate || c.data.test().size() == 0) return true;
+  const Result<TestResult> test = Evaluate(c, c.data.test(), signals, progress, report);
   progress.Finish();
   if (test.status().code() == Code::kCancelled) {
     report->notes.push_back(test.status().message());
-  } else if (!test.ok()) {
+    return false;
+  }
+  if (!test.ok()) {
     Fail(test.status(), report);
   } else {
     report->test = *test;
@@ -83,6 +86,24 @@ void EvaluateLastValues(const Conclusion& c, SignalEvents& signals, Progress& pr
            report);
     }
   }
+  return true;
+}
+
+// What the job ends with may be its best. The accuracy; nothing: nobody asks, or it was given up.
+std::optional<double> ScoreLastValues(const Conclusion& c, SignalEvents& signals,
+                                      Progress& progress, JobReport* report) {
+  if (c.parts.empty() || !c.evaluate || !c.score) return {};
+  const Result<DataSplit> split = SplitData(c.config, c.data);
+  if (!split.ok() || split->validation.size() == 0) return {};
+  const Result<TestResult> held_back = Evaluate(c, split->validation, signals, progress, report);
+  progress.Finish();
+  if (!held_back.ok()) {
+    report->notes.push_back(held_back.status().message());
+    return {};
+  }
+  if (!std::isfinite(held_back->loss)) return {};
+  c.score(held_back->accuracy, report->values_step.value_or(report->status.global_step));
+  return held_back->accuracy;
 }
 
 // True: there is a new file.
@@ -128,15 +149,19 @@ void PrintResults(const std::string& text, const std::optional<Deadline>& end_by
 }  // namespace
 
 int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, JobReport* report) {
-  EvaluateLastValues(c, signals, progress, report);
+  std::optional<double> held_back;
+  if (EvaluateLastValues(c, signals, progress, report)) {
+    held_back = ScoreLastValues(c, signals, progress, report);
+  }
   const bool saved = Save(c, report);
   report->seconds = 1e-9 * static_cast<double>(MonotonicNs() - report->program_start_ns);
   std::string text;
   if (c.evaluator && report->test) {
-    text =
-        fmt::format("final evaluation at global step {}: test accuracy {:.4f}, test loss {:.4f}\n",
-                    report->values_step.value_or(report->status.global_step),
-                    report->test->accuracy, report->test->loss);
+    text = fmt::format(
+        "final evaluation at global step {}: test accuracy {:.4f}, test loss {:.4f}{}\n",
+        report->values_step.value_or(report->status.global_step), report->test->accuracy,
+        report->test->loss,
+        held_back ? fmt::format(", validation accuracy {:.4f}", *held_back) : "");
   }
   if (report->status.local_steps > 0) text += Summary(*report);
   if (saved) text += fmt::format("saved {}\n", c.save);

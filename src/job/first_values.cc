@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "io/tensor_file.h"
 #include "job/checkpoint_part.h"
+#include "optim/update_kernels.h"
 
 namespace passel::job {
 namespace {
@@ -86,7 +87,12 @@ Status InitializeFromFile(const ModelConfig& model, const std::string& path,
     const auto all = rows.find(piece.logical);
     PASSEL_ASSIGN_OR_RETURN(const std::string why,
                             file.Fill(piece, all == rows.end() ? 0 : all->second, values[id]));
-    if (!why.empty()) missing[piece.logical] = why;
+    if (!why.empty()) {
+      missing[piece.logical] = why;
+    } else if (!AllFinite(values[id].data(), values[id].size())) {
+      LogWarning("--init {} has values of {} that are not finite: training will fail with them",
+                 path, piece.name);
+    }
   }
   std::size_t matched = 0;
   for (const auto& [variable, count] : rows) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "cluster/device.h"
 #include "cluster/endpoint.h"
@@ -45,7 +46,7 @@ Result<ArenaView> PlacesOf(const Task& task, Deadline deadline, std::optional<Fa
       return status.status();
     }
     if (patience.Again(std::chrono::milliseconds(100))) continue;
-    return NotFound(fmt::format(
+    return DeadlineExceeded(fmt::format(
         "job {} has not begun within --start_wait: start its ps and workers, with the same lists "
         "of hosts, before others join",
         job));
@@ -112,10 +113,10 @@ Status TakeFreePlace(Task* task) {
   PASSEL_ASSIGN_OR_RETURN(const std::optional<int> index, Hold(free, far, task));
   if (!index) {
     return ResourceExhausted(
-        fmt::format("job {} has places for {} workers, and all are taken: end one, or start the "
+        fmt::format("job {} has places for {}, and all are taken: end one, or start the "
                     "job again with a larger --max_workers (with --checkpoint_dir it goes on where "
                     "it was)",
-                    task->job_id, most));
+                    task->job_id, Counted(static_cast<std::uint64_t>(most), "worker")));
   }
   task->id.index = *index;
   if (task->gpu) {

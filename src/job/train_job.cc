@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +38,8 @@ namespace passel::job {
 namespace {
 
 constexpr std::int64_t kLookAtSignalsNs = 20'000'000;
+// Of a disk, to mark the best checkpoint.
+constexpr std::chrono::seconds kMarkLimit{10};
 
 class TrainJob {
  public:
@@ -230,6 +234,18 @@ class TrainJob {
     if (report_.exit_code == kExitDone) report_.exit_code = kExitFailed;
   }
 
+  // Who looks at validation images while the job trains wants its last values looked at, too.
+  std::function<void(double, std::int64_t)> ScoreTaker() {
+    const bool looks =
+        settings_.evaluator || config_.worker.evaluation_set == EvaluationSet::kValidation;
+    if (config_.checkpoints.folder.empty() || !looks) return {};
+    return [this](double accuracy, std::int64_t step) {
+      KeepIfBest(supervisor_->arenas()[0]->memory().state->evaluated, accuracy, step);
+      checkpoints_->LookForBest(end_by_.value_or(Deadline::After(kMarkLimit)));
+      report_.checkpoints = checkpoints_->Facts();
+    };
+  }
+
   void EndJob(SignalEvents& signals, Progress& progress) {
     // Who interrupted a job that had made all its steps meant what came after them.
     const bool all_steps = report_.status.global_step >= config_.worker.train_steps ||
@@ -242,6 +258,7 @@ class TrainJob {
                                 settings_.report_html,
                                 settings_.evaluator,
                                 !(report_.interrupted && all_steps),
+                                ScoreTaker(),
                                 end_by_};
     LearningCurve curve = progress.curve();
     curve.Add(report_.status, LastStepNs(report_.status));

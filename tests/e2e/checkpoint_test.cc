@@ -16,6 +16,7 @@
 
 #include "io/checked_tensors.h"
 #include "io/checkpoint_folder.h"
+#include "support/file_text.h"
 #include "support/hand_started.h"
 #include "train/checkpoint_set.h"
 #include "train/checkpoint_words.h"
@@ -189,6 +190,24 @@ TEST(CheckpointTest, WhatChangesTheMathematicsIsNamedInOneLine) {
   const std::string never = OnlyError(run({"--train_steps=120", "--resume=never"}));
   EXPECT_THAT(never, AllOf(HasSubstr("has checkpoints"), HasSubstr("omit --resume")));
   EXPECT_GE(NewestStep(Folder(sandbox)), 80);
+  // A path that goes into another folder is not begun anew by that.
+  const Outcome done = run({"--train_steps=40", "--resume=" + Folder(sandbox),
+                            "--checkpoint_dir=" + Folder(sandbox) + "2"});
+  EXPECT_THAT(done.err, HasSubstr("raise that to go on, or leave --resume out to begin anew"));
+}
+
+TEST(CheckpointTest, AModeThatWasChangedWhileItRanIsNamed) {
+  Sandbox sandbox;
+  const std::vector<std::string> train =
+      sandbox.Train(With(kSmall, {"--mode=barrier", "--train_steps=100000000",
+                                  "--checkpoint_dir=" + Folder(sandbox)}));
+  Program first = sandbox.Start(train);
+  ASSERT_TRUE(sandbox.AwaitStep(20, 30)) << first.Err();
+  EXPECT_EQ(sandbox.Run({"ctl", "set-mode", sandbox.job(), "hogwild"}).code, 0);
+  EXPECT_EQ(sandbox.Interrupt(first).code, 130);
+  Program then = sandbox.Start(train);
+  EXPECT_TRUE(then.WaitFor("; unlike then: mode barrier (was hogwild)\n")) << then.Err();
+  EXPECT_EQ(sandbox.Interrupt(then).code, 130);
 }
 
 TEST(CheckpointTest, InitTakesTheValuesAloneAndSaysWhichMatched) {
@@ -209,6 +228,16 @@ TEST(CheckpointTest, InitTakesTheValuesAloneAndSaysWhichMatched) {
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.err, AllOf(HasSubstr("hid_w: of shape [784, 16] rather than [784, 17]"),
                                HasSubstr("sm_b: taken from there")));
+  // What has no checksums may have anything.
+  const std::string plain = sandbox.dir().path() + "/plain.safetensors";
+  ASSERT_EQ(sandbox.Run({"ckpt", "export", saved, plain}).code, 0);
+  std::string text = test::FileText(plain);
+  text.replace(text.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));  // NaN
+  WriteText(plain, text);
+  const Outcome nan =
+      sandbox.Run(sandbox.Train(With(kSmall, {"--train_steps=5", "--init=" + plain})));
+  EXPECT_THAT(nan.err, AllOf(HasSubstr("that are not finite: training will fail"),
+                             HasSubstr("--init " + plain + " has values of ")));
 }
 
 TEST(CheckpointTest, KilledAtAnyPointOfASaveTheCheckpointBeforeIsThere) {

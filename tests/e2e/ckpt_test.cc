@@ -171,6 +171,27 @@ TEST_F(CkptTest, TheBestByValidationIsKeptAndHasAName) {
   EXPECT_EQ(Ckpt({"verify", At("a/best")}).code, 0);
 }
 
+// Who looks every now and then has not looked at them.
+TEST_F(CkptTest, TheValuesThatAJobEndsWithMayBeTheBest) {
+  for (const std::vector<std::string>& who : std::vector<std::vector<std::string>>{
+           {"--worker_eval_set=validation"}, {"--evaluator", "--eval_interval=1000"}}) {
+    SCOPED_TRACE(who[0]);
+    const std::string folder = At(who[0].substr(2, 4));
+    const Outcome outcome = sandbox_.Run(sandbox_.Train(With(
+        who, {"--hidden_units=16", "--batch_size=20", "--validation_size=500", "--train_steps=400",
+              "--checkpoint_dir=" + folder, "--report=" + At("r.json")})));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const auto facts = ReadJson(At("r.json"))["checkpoints"];
+    EXPECT_EQ(facts["best"], facts["newest"]) << outcome.err;
+    EXPECT_GT(facts["best_accuracy"], 0.3);
+    EXPECT_GE(facts["best_step"], 400);
+    EXPECT_EQ(Ckpt({"verify", folder + "/best"}).code, 0);
+    EXPECT_EQ(outcome.out.find(", validation accuracy ") != std::string::npos,
+              who[0] == "--evaluator")
+        << outcome.out;
+  }
+}
+
 TEST_F(CkptTest, NothingIsWrongWhileAJobSavesAndDeletes) {
   Program job = sandbox_.Start(
       sandbox_.Train({"--hidden_units=16", "--batch_size=20", "--train_steps=100000000", "--ps=2",

@@ -102,11 +102,10 @@ double MonitoredAccuracy(const std::string& data, int steps, const std::vector<i
   Sandbox sandbox;
   const test::TempDir logs;  // a save that is killed leaves a file there, until the next job
   const std::string path = sandbox.dir().File("r.json");
-  const std::vector<std::string> command =
-      With({"train", "--preset=monitored", "--data_dir=" + data, "--job_id=" + sandbox.job(),
-            fmt::format("--train_steps={}", steps), "--logs_dir=" + logs.path(),
-            "--report=" + path},
-           more);
+  const std::vector<std::string> command = With(
+      {"train", "--preset=monitored", "--data_dir=" + data, "--job_id=" + sandbox.job(),
+       fmt::format("--train_steps={}", steps), "--logs_dir=" + logs.path(), "--report=" + path},
+      more);
   for (const int at : kills) {
     Program program = sandbox.Start(command);
     EXPECT_TRUE(sandbox.AwaitStep(at, 300)) << program.Err();

@@ -62,19 +62,22 @@ int Verify(const CkptFlags& flags) {
   if (const Status ready = PrepareJson(flags); !ready.ok()) return FinishCommand(ready);
   Json json = Json::MakeList();
   bool broken = false, wrong = false;
+  const auto tell = [&](const Status& why) {
+    LogError("{}", why.message());
+    const bool lost = why.code() == Code::kDataLoss;
+    (lost || job::ExitCodeFor(why) != job::kExitUsage ? broken : wrong) = true;
+  };
   for (const std::string& path : flags.paths) {
     const auto verified = job::VerifyCheckpoints(path);
     if (!verified.ok()) {
-      LogError("{}", verified.status().message());
-      const int code = job::ExitCodeFor(verified.status());
-      const bool lost = verified.status().code() == Code::kDataLoss;
-      (lost || code != job::kExitUsage ? broken : wrong) = true;
+      tell(verified.status());
       continue;
     }
     for (const job::VerifiedCheckpoint& one : *verified) {
       fmt::print("{}\n", one.Text());
       for (const std::string& what : one.broken) LogError("{}", what);
       broken = broken || !one.broken.empty();
+      if (!one.not_read.ok()) tell(one.not_read);
       json.Add(one.AsJson());
     }
   }

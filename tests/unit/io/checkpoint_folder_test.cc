@@ -32,6 +32,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr double kHour = 3600;
 
@@ -82,10 +83,22 @@ TEST(CheckpointFolder, AClockThatIsSetBackPutsThatOffByNoMoreThanTheseHours) {
   const TempDir dir;
   auto folder = Own(dir.path(), {.keep = 1, .keep_every_hours = 2});
   ASSERT_TRUE(folder.ok());
-  Save(*folder, 1, 1000 + 1e6 * kHour);  // kept for good, by a clock that is a century ahead
+  Save(*folder, 1, 1000 + 1e6 * kHour);  // by a clock that is a century ahead: as of now, later
   for (int hour = 2; hour <= 9; ++hour) Save(*folder, hour, 1000 + hour * kHour);
-  EXPECT_THAT(Checkpoints(dir), ElementsAre("model.ckpt-1.safetensors", "model.ckpt-6.safetensors",
+  EXPECT_THAT(Checkpoints(dir), ElementsAre("model.ckpt-3.safetensors", "model.ckpt-6.safetensors",
                                             "model.ckpt-9.safetensors"));
+}
+
+TEST(CheckpointFolder, ThoseOfAClockThatWasAheadAreNotAllKeptForGood) {
+  const TempDir dir;
+  auto folder = Own(dir.path(), {.keep = 5, .keep_every_hours = 10000});
+  ASSERT_TRUE(folder.ok());
+  for (int i = 1; i <= 5; ++i) Save(*folder, i, 1000 + 20000 * kHour + i);
+  for (int i = 6; i <= 10; ++i) Save(*folder, i, 1000 + i);
+  EXPECT_THAT(Checkpoints(dir),
+              UnorderedElementsAre("model.ckpt-6.safetensors", "model.ckpt-7.safetensors",
+                                   "model.ckpt-8.safetensors", "model.ckpt-9.safetensors",
+                                   "model.ckpt-10.safetensors"));
 }
 
 TEST(CheckpointFolder, TheBestIsKeptUntilThereIsABetterOne) {

@@ -230,7 +230,8 @@ TEST(CheckpointSaveTest, EachFloatOfALargeJobIsWhereItBelongs) {
       std::vector<float> read(v.elements);
       ASSERT_TRUE(file.Read(*tensor, 0, std::as_writable_bytes(std::span(read))).ok());
       std::size_t wrong = 0;
-      for (std::size_t i = 0; i < read.size(); ++i) wrong += read[i] != value(content, v.offset + i);
+      for (std::size_t i = 0; i < read.size(); ++i)
+        wrong += read[i] != value(content, v.offset + i);
       EXPECT_EQ(wrong, 0u) << v.name << slot;
       floats += read.size();
       ++content;

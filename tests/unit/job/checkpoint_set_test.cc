@@ -12,6 +12,7 @@
 
 #include "io/checked_tensors.h"
 #include "io/checkpoint_folder.h"
+#include "job/checkpoint_verification.h"
 #include "support/file_text.h"
 #include "support/sanitized.h"
 #include "support/temp_dir.h"
@@ -223,6 +224,19 @@ TEST_F(CheckpointSetTest, AFormatOfTheFutureIsLeftToANewerPassel) {
   const auto model = LoadModel(Part(0, 1));
   EXPECT_EQ(model.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(model.status().message(), HasSubstr("of a newer passel"));
+  // Who verifies all of a folder hears of the others.
+  SampleJob later(SampleModel(), Optimizer("momentum"), 1, random_);
+  later.progress.global_step = 600;
+  later.WriteAll(dir_.path());
+  const auto verified = VerifyCheckpoints(dir_.path());
+  ASSERT_TRUE(verified.ok()) << verified.status().ToString();
+  ASSERT_EQ(verified->size(), 2u);
+  for (const VerifiedCheckpoint& one : *verified) {
+    const bool is_newer = one.name.ends_with("model.ckpt-500");
+    EXPECT_EQ(one.not_read.code(), is_newer ? Code::kInvalidArgument : Code::kOk);
+    EXPECT_THAT(one.Text(), HasSubstr(is_newer ? ": not read" : ": whole, "));
+  }
+  std::filesystem::remove(PartPath(dir_.path(), 600, 0, 1));
   Rewrite([](auto&, auto& words) { words["format"] = "pt"; });
   EXPECT_THAT(OpenError(), HasSubstr("the format is \"pt\", not passel-2"));
 }
