@@ -191,8 +191,9 @@ TEST(CheckpointTest, WhatChangesTheMathematicsIsNamedInOneLine) {
   EXPECT_THAT(never, AllOf(HasSubstr("has checkpoints"), HasSubstr("omit --resume")));
   EXPECT_GE(NewestStep(Folder(sandbox)), 80);
   // A path that goes into another folder is not begun anew by that.
-  const Outcome done = run({"--train_steps=40", "--resume=" + Folder(sandbox),
-                            "--checkpoint_dir=" + Folder(sandbox) + "2"});
+  const Outcome done =
+      sandbox.Run(sandbox.Train(With(kSmall, {"--train_steps=40", "--resume=" + Folder(sandbox),
+                                              "--checkpoint_dir=" + Folder(sandbox) + "2"})));
   EXPECT_THAT(done.err, HasSubstr("raise that to go on, or leave --resume out to begin anew"));
 }
 
