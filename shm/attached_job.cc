@@ -123,10 +123,16 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     return phase == Phase::kDone || phase == Phase::kLeft;
   }
 
+  // All leave then, the ps among them. REQUIRES: mutex_ is held.
+  bool Stopped() const {
+    const Arena* const lead = ps_[0].arena;
+    return lead != nullptr && lead->memory().state->stop.load(std::memory_order_acquire) != 0;
+  }
+
   // REQUIRES: mutex_ is held.
   void Miss(Ps& ps) {
     ps.missing_since_ns.store(MonotonicNs(), std::memory_order_relaxed);
-    if (ps.arena != nullptr && !DoneWith(ps)) {
+    if (ps.arena != nullptr && !DoneWith(ps) && !Stopped()) {
       LogWarning("ps/{} is gone; training goes on in its arena", &ps - ps_.data());
     }
   }
