@@ -140,13 +140,35 @@ def test_a_script_that_hears_sigterm_itself_has_children_that_do(start):
     assert "code 7\n" in start(text, run=["--workers=1"]).end().out
 
 
+def test_a_worker_that_is_told_to_go_still_has_its_children(start):
+    text = """
+        import multiprocessing, time
+        import passel
+        def late(number):
+            time.sleep(0.01)
+            return number
+        with passel.join({"w": 2}) as job:
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                print("begin", flush=True)
+                while not job.stopped:
+                    assert pool.map(late, range(20)) == list(range(20))
+                print("end", pool.map(late, range(5)), flush=True)
+        """
+    running = start(text, run=["--workers=2"])
+    running.await_text("begin", 2)
+    running.process.send_signal(signal.SIGTERM)
+    running.end(143)
+    assert running.out.count("end [0, 1, 2, 3, 4]") == 2 and "were killed" not in running.err
+
+
 def test_no_child_is_left_of_a_command_that_was_killed(start):
     text = """
         import multiprocessing, os, time
         import passel
         with passel.join({"w": 2}):
             pool = multiprocessing.get_context("fork").Pool(2)
-            pool.map(abs, [1, 2])
+            for _ in range(2):  # one that waits for work hears of the end by itself
+                pool.apply_async(time.sleep, (600,))
             print("pids", os.getpid(), *[child.pid for child in multiprocessing.active_children()], flush=True)
             time.sleep(600)
         """

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ._library import _core
+
 _PR_SET_PDEATHSIG = 1
 
 _heard: Callable[[int, Any], None] | None = None  # on SIGTERM
+_command = 0  # of `passel run`; 0: unknown
 _process = os.getpid()
 _forking = threading.local()  # of this thread: .mask of before, .parent
 _prctl = ctypes.CDLL(None).prctl
@@ -21,7 +24,7 @@ def _of_run() -> bool:
 
 def hear(told: Callable[[], None]) -> None:
     """Under `passel run` SIGTERM calls told() from now on, unless the script hears it itself."""
-    global _heard
+    global _heard, _command
     if not _of_run() or threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -32,6 +35,15 @@ def hear(told: Callable[[], None]) -> None:
 
     signal.signal(signal.SIGTERM, heard)
     _heard = heard
+    _command = _parent_of(os.getpgrp())
+
+
+def _parent_of(process: int) -> int:
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def end() -> None:
@@ -40,7 +52,8 @@ def end() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-# A child ends by SIGTERM, as multiprocessing expects of its own. Meanwhile the signal waits: the
+# A child ends by SIGTERM, as multiprocessing expects of its own, but for that of the command to the whole
+# group, after which its worker may still need it. Meanwhile the signal waits: the
 # interpreter forgets what a child has heard before it is told that it is one.
 def _before_fork() -> None:
     _forking.mask = _forking.parent = None
@@ -63,6 +76,8 @@ def _in_child() -> None:
     global _heard
     if _heard is not None and signal.getsignal(signal.SIGTERM) is _heard:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if _command != 0:
+            _core.end_by_term_of_others_than(_command)
     _heard = None
     # A worker that is killed cannot end its children.
     parent = getattr(_forking, "parent", None)
