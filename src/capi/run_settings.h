@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
+
 namespace passel::capi {
 
 struct RunSettings {
@@ -14,7 +16,9 @@ struct RunSettings {
 };
 
 /// Adds to what the program gives the lines of the environment variable PASSEL_SETTINGS whose names
-/// it does not give. A program that names a cluster of its own is told of none.
-RunSettings ReadRunSettings(std::span<const std::string> given);
+/// it does not give, and that do not hang on a mode or an optimizer that it replaces. A program
+/// that names a task of a cluster of its own is told of none. Errors: kInvalidArgument if the
+/// program names another job than that of the command.
+Result<RunSettings> ReadRunSettings(std::span<const std::string> given);
 
 }  // namespace passel::capi

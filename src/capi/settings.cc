@@ -163,7 +163,7 @@ Result<Settings> ReadSettings(std::span<const std::string> settings) {
   job::Task& task = result.task;
   task.job.log_level = "warning";  // the terminal is the program's
   std::map<std::string, std::string> given;
-  const RunSettings of_run = ReadRunSettings(settings);
+  PASSEL_ASSIGN_OR_RETURN(const RunSettings of_run, ReadRunSettings(settings));
   task.flags.supervised = of_run.supervised;
   PASSEL_RETURN_IF_ERROR(TakeAll(of_run.all, &task, &given));
   PASSEL_RETURN_IF_ERROR(job::StartLog(task.job));

@@ -10,7 +10,8 @@
 namespace passel::job {
 namespace {
 
-// Of the lines of the one that died first: in a sentence, and in a summary.
+// Of the lines of the one that died first, in a sentence and in a summary; of those of the one that
+// ended the job a summary has all.
 constexpr std::size_t kLinesInASentence = 3;
 constexpr std::size_t kLinesInASummary = 10;
 // Deaths after the first that a summary has a line for.
@@ -27,6 +28,14 @@ std::string When(const TaskDeath& death, const char* died) {
   return fmt::format("{} {}, after {:.1f} s: it {}", death.task, died, death.at_s, death.cause);
 }
 
+// "; its last lines:", and these.
+std::string Lines(std::span<const std::string> lines) {
+  if (lines.empty()) return "\n";
+  std::string text = "; its last lines:\n";
+  for (const std::string& line : lines) text += "  " + line + "\n";
+  return text;
+}
+
 }  // namespace
 
 void LifeLog::Add(TaskStart start) {
@@ -41,9 +50,14 @@ void LifeLog::Add(TaskStart start) {
 
 void LifeLog::Add(TaskDeath death) {
   ++num_deaths_;
+  last_ = death;
   if (deaths_.size() >= kMostDeaths) return;
   if (deaths_.size() >= kMostWithLines) death.last_lines.clear();
   deaths_.push_back(std::move(death));
+}
+
+void LifeLog::LastDeathEndedJob() {
+  if (!ended_job_) ended_job_ = last_;
 }
 
 void LifeLog::Add(TaskLeave leave) {
@@ -58,6 +72,7 @@ std::string LifeLog::FirstDeath() const {
   if (deaths_.empty()) return "";
   const TaskDeath& first = deaths_.front();
   std::string text = When(first, "died first");
+  if (first.restarted) return text;
   const char* before = "; its last lines: ";
   for (const std::string& line : Last(first.last_lines, kLinesInASentence)) {
     text += before + line;
@@ -66,7 +81,7 @@ std::string LifeLog::FirstDeath() const {
   return text;
 }
 
-std::string LifeLog::InWords() const {
+std::string LifeLog::InWords(bool tells_survived) const {
   std::string text;
   for (const ScaleChange& change : Last(changes_, kChangesInASummary)) {
     text +=
@@ -75,16 +90,28 @@ std::string LifeLog::InWords() const {
   }
   if (!text.empty()) text += "\n";
   if (deaths_.empty()) return text;
-  const TaskDeath& first = deaths_.front();
-  text += When(first, "died first");
-  text += first.last_lines.empty() ? "\n" : "; its last lines:\n";
-  for (const std::string& line : Last(first.last_lines, kLinesInASummary))
-    text += "  " + line + "\n";
+  const auto ended_job = [&](const TaskDeath& death) {
+    return ended_job_ && death.task == ended_job_->task && death.life == ended_job_->life;
+  };
   const std::size_t told = std::min(deaths_.size(), 1 + kDeathsInASummary);
-  for (std::size_t i = 1; i < told; ++i) text += When(deaths_[i], "died") + "\n";
-  const std::int64_t left = num_deaths_ - static_cast<std::int64_t>(told);
+  std::int64_t left = num_deaths_ - static_cast<std::int64_t>(told);
+  bool first = true, last_is_told = false;
+  for (const TaskDeath& death : std::span(deaths_).first(told)) {
+    last_is_told |= ended_job(death);
+    if (!ended_job(death)) {
+      const bool lines = first && !ended_job_ && (tells_survived || !death.restarted);
+      text += When(death, first ? "died first" : "died");
+      if (death.restarted && !lines) text += "; it was started again";
+      text += Lines(Last(death.last_lines, lines ? kLinesInASummary : 0));
+    }
+    first = false;
+  }
+  if (ended_job_ && !last_is_told) --left;
   if (left > 0) text += fmt::format("and {} more deaths\n", left);
-  return text;
+  if (!ended_job_) return text;
+  const bool is_first = ended_job(deaths_.front());
+  text += When(*ended_job_, is_first ? "died first" : "died and ended the job");
+  return text + Lines(ended_job_->last_lines);
 }
 
 void LifeLog::Describe(Json* report) const {

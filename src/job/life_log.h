@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ class LifeLog {
 
   void Add(TaskStart start);
   void Add(TaskDeath death);
+  /// The death that was added last ended the job. The first one that does counts.
+  void LastDeathEndedJob();
   void Add(TaskLeave leave);
   void Add(ScaleChange change);
 
@@ -61,12 +64,14 @@ class LifeLog {
   std::int64_t num_deaths() const { return num_deaths_; }
   int ps_restarts() const { return ps_restarts_; }
 
-  /// "worker/1 died first, after 3.2 s: it was killed by SIGKILL (9); its last lines: a | b".
-  /// Empty if nobody did.
+  /// "worker/1 died first, after 3.2 s: it was killed by SIGKILL (9); its last lines: a | b",
+  /// without lines if another life of it followed. Empty if nobody did.
   std::string FirstDeath() const;
-  /// For a person, in several lines: how the number of workers was changed; the first death, with
-  /// its last lines; the others. Empty if there was none of that.
-  std::string InWords() const;
+  /// For a person, in several lines: how the number of workers was changed; the deaths; at the end
+  /// the one that ended the job, with its last lines. If none did, the first death has its lines;
+  /// if another life of it followed, only if the job `tells_survived` ones. Empty if there was none
+  /// of that.
+  std::string InWords(bool tells_survived) const;
   /// Adds "ps_restarts", "starts", "deaths", "leaves" and "scaled".
   void Describe(Json* report) const;
 
@@ -76,6 +81,7 @@ class LifeLog {
   std::vector<TaskLeave> leaves_;
   std::vector<ScaleChange> changes_;
   std::int64_t num_deaths_ = 0;
+  std::optional<TaskDeath> last_, ended_job_;  // with their lines, also of those without a place
   int ps_restarts_ = 0;
 };
 

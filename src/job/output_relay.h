@@ -28,7 +28,7 @@ namespace passel::job {
 
 class OutputRelay {
  public:
-  static constexpr std::size_t kLastLines = 20;
+  static constexpr std::size_t kLastLines = 40;       ///< most tracebacks
   static constexpr std::size_t kMostLineBytes = 500;  ///< of a line that is kept
 
   /// Errors: kResourceExhausted.

@@ -167,7 +167,9 @@ std::string Summary(const JobReport& r) {
   std::string notes;
   for (const std::string& note : r.notes) notes += fmt::format("note: {}\n", note);
   // The last words of a program that has failed come last.
-  return text + (r.model.empty() ? notes + r.lives.InWords() : r.lives.InWords() + notes);
+  const bool of_program = r.model.empty();
+  const std::string lives = r.lives.InWords(/*tells_survived=*/!of_program);
+  return text + (of_program ? notes + lives : lives + notes);
 }
 
 void NoteShadow(const ShardMemory& lead, JobReport* report) {

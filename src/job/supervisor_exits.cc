@@ -106,6 +106,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   const std::string what = child.Name() + " " + cause;
   AddDeath(child, exit, cause);
   if (rule.worker == AfterExit::kEndsJob) {
+    outcome_.lives.LastDeathEndedJob();
     // The first to fail says why; the others fail for the same reason, or are told to stop.
     const bool first = outcome_.lives.num_deaths() == 1;
     if (!why.empty()) {
@@ -117,12 +118,14 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     return;
   }
   if (!again && missing_chief) {
+    outcome_.lives.LastDeathEndedJob();
     LogError("{}; without the chief the variables get no first values: giving up{}", what,
              AfterFirstDeath());
     BeginStopping(kExitFailed, false);
     return;
   }
   if (!again && IsProgram(child) && child.wanted) {
+    outcome_.lives.LastDeathEndedJob();
     LogError("{}; --max_restarts {} is used up: giving up{}", what, most, AfterFirstDeath());
     BeginStopping(kExitFailed, false);
     return;
@@ -143,6 +146,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
 void Supervisor::FailAfterStop(const Child& child, const ExitState& exit, int job_code) {
   const std::string after = AfterFirstDeath();
   AddDeath(child, exit, child.end);
+  outcome_.lives.LastDeathEndedJob();
   LogError("{} {} after the job was stopped{}", child.Name(), child.end, after);
   if (outcome_.exit_code == kExitInterrupted) outcome_.exit_code = job_code;
   outcome_.interrupted = false;
@@ -190,11 +194,13 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
   AddDeath(child, exit, cause);
   const ExitRule& rule = RuleFor(exit);
   if (rule.ps == AfterExit::kEndsJob) {
+    outcome_.lives.LastDeathEndedJob();
     if (!SaysWhy(exit)) LogError("{}", what);
     BeginStopping(rule.job_code, false);
     return;
   }
   if (!PlanRestart(child, std::max(options_.max_restarts, kLeastRestarts))) {
+    outcome_.lives.LastDeathEndedJob();
     LogError("{}; {} times in a row it has ended within a second of its start: giving up{}", what,
              child.restarts->used() + 1, AfterFirstDeath());
     BeginStopping(kExitFailed, false);

@@ -5,8 +5,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <sys/types.h>
 
 #include <algorithm>
+#include <csignal>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,9 +46,27 @@ std::vector<Variable> Described(std::vector<std::string> names,
   return variables;
 }
 
+pid_t g_command = 0;
+
+// Handler of a child. `passel run` signals the whole group: what that asks for is up to the worker.
+void OnTerm(int signal, siginfo_t* info, void* /*context*/) {
+  if (info->si_pid == g_command) return;
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+void EndByTermOfOthersThan(int command) {
+  g_command = command;
+  struct sigaction action {};
+  action.sa_sigaction = OnTerm;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
+  module.def("end_by_term_of_others_than", &EndByTermOfOthersThan, nb::arg("command"));
   nb::class_<Job>(module, "Job")
       .def(
           "__init__",

@@ -191,15 +191,28 @@ std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
                          here.group, there.group);
     }
   }
-  const auto there = JsonOf(theirs).Leaves();
-  for (const auto& [place, value] : JsonOf(mine).Leaves()) {
+  if (mine.variables.size() != theirs.variables.size()) {
+    const bool more = mine.variables.size() > both;
+    const std::string& name = (more ? mine : theirs).variables[static_cast<VarId>(both)].name;
+    return fmt::format("variable {} is {} here and {} there", both,
+                       more ? fmt::format("\"{}\"", name) : "absent",
+                       more ? "absent" : fmt::format("\"{}\"", name));
+  }
+  const auto here = JsonOf(mine).Leaves(), there = JsonOf(theirs).Leaves();
+  for (const auto& [place, value] : here) {
     const auto other = there.find(place);
     const std::string_view name = std::string_view(place).substr(1);  // behind the root's "/"
     if (other == there.end()) return fmt::format("{} is {} here and absent there", name, value);
     if (other->second == value) continue;
     return fmt::format("{} is {} here and {} there", name, value, other->second);
   }
-  return "the chief has more variables";
+  for (const auto& [place, value] : there) {
+    if (!here.contains(place)) {
+      return fmt::format("{} is absent here and {} there", std::string_view(place).substr(1),
+                         value);
+    }
+  }
+  return "";
 }
 
 }  // namespace passel

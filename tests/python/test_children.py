@@ -95,6 +95,99 @@ def test_a_worker_with_loaders_is_killed_under_passel_run(start, tmp_path):
         path.unlink()
 
 
+def test_children_of_a_worker_end_when_they_are_told_to(start):
+    text = """
+        import multiprocessing, os, signal, time
+        import passel
+        context = multiprocessing.get_context("fork")
+        with passel.join({"w": 2}) as job:
+            with context.Pool(2) as pool:
+                for number in pool.imap(abs, range(100)):
+                    break
+            print("pool", job.rank, flush=True)
+        daemon = context.Process(target=time.sleep, args=(600,), daemon=True)
+        daemon.start()
+        early = context.Process(target=time.sleep, args=(600,))
+        early.start()
+        early.terminate()  # most often before it has begun
+        early.join()
+        heard = signal.getsignal(signal.SIGTERM)
+        assert heard is not signal.SIG_DFL and signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+        print("early", early.exitcode, flush=True)
+        """
+    running = start(text, run=["--workers=2"]).end()
+    assert running.out.count("pool ") == 2 and running.out.count(f"early -{signal.SIGTERM:d}\n") == 2
+
+
+def test_a_script_that_hears_sigterm_itself_has_children_that_do(start):
+    text = """
+        import os, signal, sys, time
+        import passel
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+        begun, begins = os.pipe()
+        with passel.join({"w": 2}):
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.write(begins, b"x")
+                    time.sleep(600)
+                except SystemExit as end:
+                    os._exit(end.code)
+            os.read(begun, 1)
+            os.kill(child, signal.SIGTERM)
+            print("code", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        """
+    assert "code 7\n" in start(text, run=["--workers=1"]).end().out
+
+
+def test_a_worker_that_is_told_to_go_still_has_its_children(start):
+    text = """
+        import multiprocessing, time
+        import passel
+        def late(number):
+            time.sleep(0.01)
+            return number
+        with passel.join({"w": 2}) as job:
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                print("begin", flush=True)
+                while not job.stopped:
+                    assert pool.map(late, range(20)) == list(range(20))
+                print("end", pool.map(late, range(5)), flush=True)
+        """
+    running = start(text, run=["--workers=2"])
+    running.await_text("begin", 2)
+    running.process.send_signal(signal.SIGTERM)
+    running.end(143)
+    assert running.out.count("end [0, 1, 2, 3, 4]") == 2 and "were killed" not in running.err
+
+
+def test_no_child_is_left_of_a_command_that_was_killed(start):
+    text = """
+        import multiprocessing, os, time
+        import passel
+        with passel.join({"w": 2}):
+            pool = multiprocessing.get_context("fork").Pool(2)
+            for _ in range(2):  # one that waits for work hears of the end by itself
+                pool.apply_async(time.sleep, (600,))
+            print("pids", os.getpid(), *[child.pid for child in multiprocessing.active_children()], flush=True)
+            time.sleep(600)
+        """
+    running = start(text, run=["--workers=1"])
+    running.await_text("pids ")
+    pids = [int(pid) for pid in re.search(r"pids ([\d ]+)", running.out)[1].split()]
+    assert all(alive(pid) for pid in pids) and len(pids) == 3
+    os.kill(running.process.pid, signal.SIGKILL)
+    await_true(lambda: not any(alive(pid) for pid in pids), lambda: str(pids))
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def test_a_reader_is_of_the_process_that_attached_it():
     with passel.join({"w": 2}) as job:
         reader = passel.attach(job.id)

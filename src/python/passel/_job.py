@@ -2,14 +2,12 @@
 
 import atexit
 import os
-import signal
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from . import _arguments
+from . import _arguments, _signals
 from ._errors import AlreadyExists, Cancelled, FailedPrecondition, InvalidArgument
 from ._gradients import Array, Gradients
 from ._library import _core
@@ -19,7 +17,6 @@ Pull = Literal["auto", "view", "copy"]
 
 _PULLS = {"auto": 0, "view": 1, "copy": 2}
 _open: "weakref.ref[Job] | None" = None
-_listens = False  # SIGTERM is heard
 
 
 class Outcome(NamedTuple):
@@ -321,23 +318,15 @@ class Job:
     # `passel run` ends its workers by SIGTERM. A loop that asks `stopped`, or pulls, then ends as it
     # does by itself, and what is behind it (saving, say) still runs.
     def _listen(self) -> None:
-        if "PASSEL_SETTINGS" not in os.environ:
-            return
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            return
         job = weakref.ref(self)
 
-        def told(number: int, frame: Any) -> None:
+        def told() -> None:
             this = job()
             if this is not None:
                 this._told_to_go = True
 
         # It stays: whoever is told to go while it saves after leave() may finish that.
-        global _listens
-        signal.signal(signal.SIGTERM, told)
-        _listens = True
+        _signals.hear(told)
 
 
 def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = None,
@@ -397,6 +386,4 @@ def _leave_open() -> None:
     job = None if _open is None else _open()
     if job is not None:
         job._leave_quietly()
-    # What the interpreter would put back ends the process, which is about to end by itself.
-    if _listens and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _signals.end()

@@ -20,7 +20,9 @@
 namespace passel::job::testing {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TaskDeath Killed(const std::string& task, int life, double at_s,
                  std::vector<std::string> lines = {}) {
@@ -37,7 +39,7 @@ TEST(LifeLogTest, AJobWithoutDeathsHasNothingToSay) {
   LifeLog log;
   log.Add(TaskStart{"ps/0", 1, 0.1});
   EXPECT_EQ(log.FirstDeath(), "");
-  EXPECT_EQ(log.InWords(), "");
+  EXPECT_EQ(log.InWords(true), "");
   const nlohmann::json json = Described(log);
   EXPECT_EQ(json["deaths"], nlohmann::json::array());
   EXPECT_EQ(json["ps_restarts"], 0);
@@ -53,13 +55,15 @@ TEST(LifeLogTest, TellsWhoDiedFirstAndWhoCameBack) {
   log.Add(TaskDeath{"ps/0", 1, 4.0, "exited with 143", {false, 143}});
   log.Add(TaskStart{"ps/0", 2, 4.0});
   log.Add(Killed("worker/1", 2, 5.0));
-  EXPECT_EQ(log.FirstDeath(),
-            "worker/1 died first, after 3.2 s: it was killed by SIGKILL (9); its last lines: "
-            "two | three | four");
-  EXPECT_EQ(log.InWords(),
+  EXPECT_EQ(log.FirstDeath(), "worker/1 died first, after 3.2 s: it was killed by SIGKILL (9)");
+  EXPECT_EQ(log.InWords(true),
             "worker/1 died first, after 3.2 s: it was killed by SIGKILL (9); its last lines:\n"
             "  one\n  two\n  three\n  four\n"
-            "ps/0 died, after 4.0 s: it exited with 143\n"
+            "ps/0 died, after 4.0 s: it exited with 143; it was started again\n"
+            "worker/1 died, after 5.0 s: it was killed by SIGKILL (9)\n");
+  EXPECT_EQ(log.InWords(false),
+            "worker/1 died first, after 3.2 s: it was killed by SIGKILL (9); it was started again\n"
+            "ps/0 died, after 4.0 s: it exited with 143; it was started again\n"
             "worker/1 died, after 5.0 s: it was killed by SIGKILL (9)\n");
   const nlohmann::json json = Described(log);
   EXPECT_EQ(json["ps_restarts"], 1);
@@ -79,12 +83,49 @@ TEST(LifeLogTest, TellsWhoDiedFirstAndWhoCameBack) {
   EXPECT_EQ(json["starts"].size(), 4u);
 }
 
+TEST(LifeLogTest, TheDeathThatEndedTheJobHasTheLastWord) {
+  LifeLog log;
+  log.Add(TaskDeath{"worker/0", 1, 1.0, "exited with 1", {false, 1}, {"a", "b", "c", "d"}});
+  EXPECT_EQ(log.FirstDeath(),
+            "worker/0 died first, after 1.0 s: it exited with 1; its last lines: b | c | d");
+  EXPECT_THAT(log.InWords(false), EndsWith("; its last lines:\n  a\n  b\n  c\n  d\n"));
+  log.LastDeathEndedJob();
+  EXPECT_EQ(log.InWords(false),
+            "worker/0 died first, after 1.0 s: it exited with 1; its last lines:\n"
+            "  a\n  b\n  c\n  d\n");
+
+  LifeLog later;
+  std::vector<std::string> lines;
+  std::string shown;
+  for (int i = 0; i < 30; ++i) {
+    lines.push_back(fmt::format("line {}", i));
+    shown += fmt::format("  line {}\n", i);
+  }
+  for (int life = 1; life <= 2000; ++life) {
+    later.Add(TaskStart{"worker/1", life, 1.0 * life});
+    later.Add(Killed("worker/1", life, 1.0 * life, {"survived"}));
+  }
+  later.Add(TaskDeath{"worker/0", 1, 5.04, "exited with 1", {false, 1}, lines});
+  later.LastDeathEndedJob();
+  later.Add(Killed("worker/2", 1, 5.1, {"too late"}));
+  later.LastDeathEndedJob();
+  for (const bool tells_survived : {false, true}) {
+    const std::string text = later.InWords(tells_survived);
+    EXPECT_THAT(text, EndsWith("\nand 1990 more deaths\n"
+                               "worker/0 died and ended the job, after 5.0 s: it exited with 1; "
+                               "its last lines:\n" +
+                               shown));
+    EXPECT_THAT(text, AllOf(HasSubstr("worker/1 died first, after 1.0 s"),
+                            Not(HasSubstr("\n  survived")), Not(HasSubstr("too late"))));
+  }
+}
+
 TEST(LifeLogTest, TellsHowTheNumberOfWorkersChanged) {
   LifeLog log;
   log.Add(ScaleChange{4, 2.51});
   log.Add(ScaleChange{1, 9.0});
   log.Add(TaskLeave{"worker/3", 1, 9.1});
-  EXPECT_EQ(log.InWords(), "number of workers changed to 4 after 2.5 s, to 1 after 9.0 s\n");
+  EXPECT_EQ(log.InWords(true), "number of workers changed to 4 after 2.5 s, to 1 after 9.0 s\n");
   EXPECT_EQ(log.FirstDeath(), "");
   const nlohmann::json json = Described(log);
   EXPECT_EQ(json["deaths"].size(), 0u);
@@ -106,7 +147,8 @@ TEST(LifeLogTest, IsBoundedHoweverManyDie) {
   EXPECT_EQ(log.ps_restarts(), 4999);
   EXPECT_FALSE(log.deaths()[LifeLog::kMostWithLines - 1].last_lines.empty());
   EXPECT_TRUE(log.deaths()[LifeLog::kMostWithLines].last_lines.empty());
-  EXPECT_THAT(log.InWords(), HasSubstr("\nand 4989 more deaths\n"));
+  EXPECT_THAT(log.InWords(true), HasSubstr("\nand 4989 more deaths\n"));
+  EXPECT_THAT(log.InWords(true), Not(HasSubstr("ended the job")));
   // Whose start is not there came back all the same; others with their number have not.
   EXPECT_TRUE(log.deaths().back().restarted);
 }
