@@ -118,6 +118,7 @@ class Proxy {
 
   // The last step, and what came of it.
   std::uint64_t step_;
+  std::uint64_t rates_id_ = 0;  // of the last kSetRates
   enum class Done { kNot, kDone, kGivenUp, kUnread } done_ = Done::kDone;
   Answer answer_;
   const Pipe* answered_by_ = nullptr;  // where it went last

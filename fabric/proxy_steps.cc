@@ -64,6 +64,12 @@ Answer Proxy::Quick(const Request& request) {
       lead_->SayAlive();
       break;
     case Kind::kSetRates: {
+      if (request.id < rates_id_) {
+        // One that was repeated comes late, and would bring former rates back.
+        answer.status = Cancelled("later rates were set");
+        break;
+      }
+      rates_id_ = request.id;
       const Result<std::uint32_t> set = shard_.SetRates(request.rates);
       answer.status = set.status();
       if (set.ok()) answer.number = *set;
