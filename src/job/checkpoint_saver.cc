@@ -271,8 +271,9 @@ Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
   return ended;
 }
 
-void CheckpointSaver::LookForBest(Deadline deadline) {
+void CheckpointSaver::TakeScore(double accuracy, std::int64_t step, Deadline deadline) {
   if (!folder_ || hangs_ || thread_.joinable() || shards_.empty()) return;
+  KeepIfBest(shards_[0].state->evaluated, accuracy, step);
   try {
     Start([this] { best_->Look(shards_[0], *folder_); });
   } catch (const std::system_error&) {

@@ -240,8 +240,7 @@ class TrainJob {
         settings_.evaluator || config_.worker.evaluation_set == EvaluationSet::kValidation;
     if (config_.checkpoints.folder.empty() || !looks) return {};
     return [this](double accuracy, std::int64_t step) {
-      KeepIfBest(supervisor_->arenas()[0]->memory().state->evaluated, accuracy, step);
-      checkpoints_->LookForBest(end_by_.value_or(Deadline::After(kMarkLimit)));
+      checkpoints_->TakeScore(accuracy, step, end_by_.value_or(Deadline::After(kMarkLimit)));
       report_.checkpoints = checkpoints_->Facts();
     };
   }

@@ -174,9 +174,11 @@ TEST_F(CkptTest, TheBestByValidationIsKeptAndHasAName) {
 // Who looks every now and then has not looked at them.
 TEST_F(CkptTest, TheValuesThatAJobEndsWithMayBeTheBest) {
   for (const std::vector<std::string>& who : std::vector<std::vector<std::string>>{
-           {"--worker_eval_set=validation"}, {"--evaluator", "--eval_interval=1000"}}) {
+           {"--worker_eval_set=validation"},
+           {"--worker_eval_set=validation", "--ps=0", "--workers=1"},
+           {"--evaluator", "--eval_interval=1000"}}) {
     SCOPED_TRACE(who[0]);
-    const std::string folder = At(who[0].substr(2, 4));
+    const std::string folder = At(fmt::format("{}-{}", who[0].substr(2), who.size()));
     const Outcome outcome = sandbox_.Run(sandbox_.Train(With(
         who, {"--hidden_units=16", "--batch_size=20", "--validation_size=500", "--train_steps=400",
               "--checkpoint_dir=" + folder, "--report=" + At("r.json")})));
