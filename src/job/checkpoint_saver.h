@@ -107,8 +107,8 @@ class CheckpointSaver {
   /// The step of the one that End() or SaveOnce() has made; nothing: it made none.
   std::optional<std::int64_t> last_step() const { return hangs_ ? std::nullopt : last_step_; }
   /// After End(): the values of that global step have this accuracy on the validation images; the
-  /// checkpoint of them may be the best. Waits for the disk no longer than `deadline`. REQUIRES: the
-  /// shards are still there.
+  /// checkpoint of them may be the best. Waits for the disk no longer than `deadline`. REQUIRES:
+  /// the shards are still there.
   void TakeScore(double accuracy, std::int64_t step, Deadline deadline);
   /// In place of End(): nothing more is saved. False: its thread has not ended yet, ask again; else
   /// as hangs().
