@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""usage: torch_step.py [--build BUILD] [--turns N] [--steps N] [--workers N] [--data FOLDER] [PART...]
+"""usage: torch_step.py [--build BUILD] [--turns N] [--steps N] [--workers N] [--device cpu|cuda] [--hidden N]
+                     [--data FOLDER] [PART...]
 
 What PyTorch costs with passel.torch, beside PyTorch's own ways. PARTs (all of them without one):
 
@@ -7,7 +8,8 @@ What PyTorch costs with passel.torch, beside PyTorch's own ways. PARTs (all of t
             the same push, wait and pull in C (bench/capi_step.c). Limit: 5 us and 1 us per parameter.
   hogwild   MNIST (or generated digits), MLP 784-100-10, batch 100, a thread and a core each: steps/s of all
             processes together, in turns: forward and backward alone, passel with Adam and SGD,
-            torch.multiprocessing's shared parameters with Adam and SGD; and the accuracy of each seed.
+            torch.multiprocessing's shared parameters with Adam and SGD; and the accuracy of each seed. With --device
+            cuda all processes compute on one GPU, and the limits, which are of the CPU, do not count.
   rounds    the same model with Adam: DistributedDataParallel over gloo beside passel in barrier. Local steps/s.
 
 To be run by the Python of tools/setup --with torch. Ratios are of each turn; shown are all turns and the medians.
@@ -28,9 +30,10 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1]
 BATCH = 100
 
 
-def model_of(torch, seed):
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(784, 100), torch.nn.ReLU(), torch.nn.Linear(100, 10))
+def model_of(torch, flags):
+    torch.manual_seed(flags.seed)
+    return torch.nn.Sequential(torch.nn.Linear(784, flags.hidden), torch.nn.ReLU(),
+                               torch.nn.Linear(flags.hidden, 10)).to(flags.device)
 
 
 def gate(folder, rank, world):
@@ -70,13 +73,13 @@ def work(rank, model, flags, folder):
     torch.set_num_threads(1)
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    x, labels = (torch.tensor(each) for each in passel.digits.load("train", flags.data))
+    x, labels = (torch.tensor(each, device=flags.device) for each in passel.digits.load("train", flags.data))
     labels = labels.long()
     optimizer, called, scope = optimizer_of(torch, flags.kind, model, folder)
     torch.manual_seed(1000 * flags.seed + rank)
 
     def step():
-        rows = torch.randint(len(x), (BATCH,))
+        rows = torch.randint(len(x), (BATCH,), device=flags.device)
         if optimizer is None:
             model.zero_grad()
         else:
@@ -92,8 +95,10 @@ def work(rank, model, flags, folder):
         begin = time.perf_counter()
         for _ in range(flags.steps):
             step()
+        if flags.device == "cuda":
+            torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
-        test_x, test_labels = (torch.tensor(each) for each in passel.digits.load("t10k", flags.data))
+        test_x, test_labels = (torch.tensor(each, device=flags.device) for each in passel.digits.load("t10k", flags.data))
         with torch.no_grad():
             right = (model(test_x).argmax(dim=1) == test_labels).double().mean().item()
         print("\n" + json.dumps({"rate": flags.steps / seconds, "accuracy": right}), flush=True)
@@ -102,7 +107,7 @@ def work(rank, model, flags, folder):
 def process(flags):
     """A process of together()."""
     import torch
-    model = model_of(torch, flags.seed)
+    model = model_of(torch, flags)
     if flags.kind.startswith("torch-"):
         model.share_memory()
         torch.multiprocessing.spawn(work, (model, flags, flags.folder), flags.workers)
@@ -115,7 +120,8 @@ def together(kind, flags, seed):
     import passel
     with tempfile.TemporaryDirectory() as folder:
         me = [sys.executable, __file__, f"--build={flags.build}", f"--kind={kind}", f"--folder={folder}",
-              f"--workers={flags.workers}", f"--steps={flags.steps}", f"--seed={seed}", f"--data={flags.data}"]
+              f"--workers={flags.workers}", f"--steps={flags.steps}", f"--seed={seed}", f"--data={flags.data}",
+              f"--device={flags.device}", f"--hidden={flags.hidden}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if kind.startswith("passel"):
             me = [passel.program(), "run", f"--workers={flags.workers}", "--max_restarts=0", "--bind=none", "--", *me]
@@ -200,6 +206,8 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2000, help="of each process")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="for hogwild")
+    parser.add_argument("--hidden", type=int, default=100)
     parser.add_argument("--data", default="")
     for internal in "kind", "folder":
         parser.add_argument(f"--{internal}", help=argparse.SUPPRESS)

@@ -284,9 +284,9 @@ class Planner {
     plan_.warnings.push_back(
         topology_.mps == MpsState::kStopped
             ? fmt::format(
-                  "{} workers share GPU {} and MPS is not running, so they take turns on it "
-                  "instead of computing at once: start it first with  "
-                  "nvidia-cuda-mps-control -d",
+                  "{} workers share GPU {} and MPS is not running, so they take turns on it, "
+                  "slower than one alone: start it first with  nvidia-cuda-mps-control -d  , or "
+                  "use fewer workers",
                   most, index)
             : fmt::format("{} workers share GPU {} and it cannot be seen whether MPS is running, "
                           "without which they take turns on it: start it with  "

@@ -249,6 +249,10 @@ class Setup {
   Status Take(DeviceChoice choice) {
     request_.devices = std::move(choice.devices);
     out_.num_gpus = static_cast<int>(request_.devices.size());
+    // On one GPU they take turns, which is slower than one alone: only for who asks for it.
+    if (f_.gpus.empty() && !flags_.workers_given && !flags_.max_workers) {
+      out_.workers = request_.workers = std::min(request_.workers, out_.num_gpus);
+    }
     for (std::string& warning : choice.warnings) out_.warnings.push_back(std::move(warning));
     if (out_.topology.without_nvml) out_.warnings.emplace_back(kWithoutNvml);
     return {};

@@ -151,8 +151,8 @@ def golden(name, case, flags, gpus=None, per_gpu=1, bind="auto", fraction=None, 
         file.write(f"{flags} --topology {name}.json\n{text}")
 
 
-TURNS = ("{} workers share GPU {} and MPS is not running, so they take turns on it instead of "
-         "computing at once: start it first with  nvidia-cuda-mps-control -d")
+TURNS = ("{} workers share GPU {} and MPS is not running, so they take turns on it, slower than one alone: start it "
+         "first with  nvidia-cuda-mps-control -d  , or use fewer workers")
 
 NO_NVLINK = "GPU {} has no NVLink, but a PCIe path ({}), to GPU {}"
 
@@ -163,6 +163,9 @@ golden("dgx-h100", "shared", "--gpus 0,4 --workers_per_gpu 2 --evaluator "
        "--per_process_gpu_memory_fraction 0.4", ["0", "4"], per_gpu=2, fraction=0.4, evaluator=True,
        warnings=[TURNS.format(2, 0)])
 golden("dgx-h100", "auto", "--workers 4", ["0", "1", "2", "3"])
+golden("dgx-h100", "default", "", ["0", "1"])
+golden("dgx-h100", "default-of-one", "--num_gpus 1", ["0"],
+       updates="hogwild: 1 worker makes updates of 100 examples")
 golden("dgx-h100", "barrier", "--gpus all --mode barrier --batch_size 64", "all",
        updates="barrier: one update a round, from 8 x 64 = 512 examples",
        no_arena="barrier has rounds")

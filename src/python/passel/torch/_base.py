@@ -180,12 +180,13 @@ class JobOptimizer(torch.optim.Optimizer):
 
 
 def random_state() -> dict[str, Any]:
-    """Of PyTorch, NumPy and Python, as tensors and plain values."""
+    """Of PyTorch, its CUDA devices if this process uses any, NumPy and Python, as tensors and plain values."""
     import random
 
     import numpy as np
     kind, keys, place, has, gauss = np.random.get_state()
-    return {"torch": torch.get_rng_state(), "python": list(random.getstate()),
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return {"torch": torch.get_rng_state(), "cuda": cuda, "python": list(random.getstate()),
             "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), place, has, gauss]}
 
 
@@ -194,6 +195,8 @@ def set_random_state(state: dict[str, Any]) -> None:
 
     import numpy as np
     torch.set_rng_state(state["torch"])
+    for device, own in enumerate(state.get("cuda", [])[:torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(own, device)
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     kind, keys, place, has, last = state["numpy"]

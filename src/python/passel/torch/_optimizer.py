@@ -13,6 +13,7 @@ from ._beside import Beside
 from ._buffers import Buffers
 from ._formulas import OF_GROUPS, Formula
 from ._parameters import is_plain, tensor_of
+from ._pinned import Pinned
 from ._state import to_torch
 
 
@@ -40,6 +41,8 @@ class SharedOptimizer(JobOptimizer):
         self._names = list(shared)
         self._plain = [is_plain(parameter) for parameter in self._parameters]
         self._staged = [(i, parameter.data) for i, parameter in enumerate(self._parameters) if not self._plain[i]]
+        devices = {parameter.device for parameter in self._parameters if parameter.device.type == "cuda"}
+        self._pinned = Pinned(devices) if devices else None
         self._frozen = [(name, parameter) for name, parameter in module.named_parameters()
                         if all(parameter is not each for each in self._parameters)]
         numbers = {parameter: number for number, parameter in enumerate(self._parameters)}
@@ -134,20 +137,24 @@ class SharedOptimizer(JobOptimizer):
             self._formula.check_groups(self.param_groups)
 
     def _attach(self) -> None:
+        copies = False
         for i, gradient in enumerate(self._gradients):
             parameter = self._parameters[i]
             given = parameter.grad
             if given is gradient:
                 continue
             if given is not None:
-                # What is not plain gets a gradient of its own type in each backward pass.
-                if self._plain[i]:
-                    gradient.copy_(given)
+                # What is not plain gets a gradient of its own in each backward pass.
+                if self._plain[i] or gradient._version == self._clean[i]:
+                    gradient.copy_(given, non_blocking=True)
+                    copies = True
                 else:
                     gradient.add_(given.to(gradient.device))
             elif self._plain[i]:
                 gradient.zero_()
             parameter.grad = gradient if self._plain[i] else None
+        if copies and self._pinned is not None:
+            self._pinned.wait()
 
     def _hand_in(self) -> None:
         if self._push_every > 1:
@@ -178,8 +185,15 @@ class SharedOptimizer(JobOptimizer):
     def _take(self) -> None:
         self._renew()
 
+    def _after_leave(self) -> None:
+        super()._after_leave()
+        if self._pinned is not None:
+            self._pinned.clear()
+
     def _renew(self) -> None:
         """The values of now, and gradients of 0."""
+        if self._pinned is not None:
+            self._pinned.wait()  # for copies of the values that the pull writes over
         self.job.pull(self._pull)
         if self.job._over:
             return
@@ -188,8 +202,6 @@ class SharedOptimizer(JobOptimizer):
             self._point(arrays)
         for i, values in self._staged:
             values.copy_(self._values[i], non_blocking=True)
-        if self._staged and torch.cuda.is_available():  # never run
-            torch.cuda.synchronize()  # the copy of the pull is overwritten by the next one
         self._zero()
         self._note_versions()
 
@@ -205,9 +217,15 @@ class SharedOptimizer(JobOptimizer):
         self._moves = self._core.moves()
         values = self.job._values
         if len(self._tensors) > 32 * len(self._names):
+            if self._pinned is not None:
+                self._pinned.clear()
             self._tensors.clear()
         self._values = [self._tensor(values[name]) for name in self._names]
         self._gradients = [self._tensor(arrays[name]) for name in self._names]
+        if self._pinned is not None:
+            of_devices = [i for i, parameter in enumerate(self._parameters) if parameter.device.type == "cuda"]
+            self._pinned.add(self._values[i] for i in of_devices)
+            self._pinned.add(self._gradients[i] for i in of_devices)
         for i, parameter in enumerate(self._parameters):
             if self._plain[i]:
                 parameter.data = self._values[i]
