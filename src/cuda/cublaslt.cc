@@ -38,14 +38,6 @@ cublasLtEpilogue_t EpilogueOf(LargeGemm::Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_BIAS;
     case LargeGemm::Epilogue::kBiasRelu:
       return CUBLASLT_EPILOGUE_RELU_BIAS;
-    case LargeGemm::Epilogue::kBiasReluMask:
-      return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
-    case LargeGemm::Epilogue::kMask:
-      return CUBLASLT_EPILOGUE_DRELU;
-    case LargeGemm::Epilogue::kMaskSums:
-      return CUBLASLT_EPILOGUE_DRELU_BGRAD;
-    case LargeGemm::Epilogue::kSums:
-      return CUBLASLT_EPILOGUE_BGRADA;
     case LargeGemm::Epilogue::kNone:
       break;
   }
@@ -75,9 +67,6 @@ Status LibraryStatus(const CublasLtFunctions& functions, cublasStatus_t status,
   }
 }
 
-// `bytes`, so that what lies behind is aligned as device memory is.
-std::size_t Rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 constexpr int kAsked = 8;      // algorithms, of the heuristic
 constexpr int kCompared = 3;   // of those that run
 constexpr int kTimedRuns = 3;  // of each, behind one that is not
@@ -90,8 +79,8 @@ struct Choice {
   cublasLtMatmulAlgo_t algorithm{};
   std::string description;
 };
-using Likeness = std::tuple<std::array<std::size_t, 7>, bool, bool, LargeGemm::Epilogue, MathMode,
-                            std::array<std::uint32_t, 5>>;
+using Likeness = std::tuple<std::array<std::size_t, 6>, bool, bool, LargeGemm::Epilogue, MathMode,
+                            std::array<std::uint32_t, 4>>;
 using Choices = std::map<Likeness, Choice>;
 
 // Bytes that an address is a multiple of, at most 256.
@@ -101,15 +90,13 @@ std::uint32_t Alignment(const void* address) {
 }
 
 Likeness LikenessOf(const LargeGemm& gemm) {
-  const void* const vector = gemm.has_sums() ? gemm.sums : gemm.has_bias() ? gemm.bias : nullptr;
-  const bool masked = gemm.writes_mask() || gemm.reads_mask();
-  return {{gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, masked ? gemm.ld_mask : 0},
+  return {{gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc},
           gemm.transpose_a,
           gemm.transpose_b,
           gemm.epilogue,
           gemm.math,
-          {Alignment(gemm.a), Alignment(gemm.b), Alignment(gemm.c), Alignment(vector),
-           Alignment(masked ? gemm.mask : nullptr)}};
+          {Alignment(gemm.a), Alignment(gemm.b), Alignment(gemm.c),
+           Alignment(gemm.has_bias() ? gemm.bias : nullptr)}};
 }
 
 class LibraryMatmul : public CublasLt::Matmul {
@@ -135,10 +122,9 @@ class LibraryMatmul : public CublasLt::Matmul {
     if (layout_.epilogue != LargeGemm::Epilogue::kNone) {
       PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(layout_.epilogue)));
     }
-    // Before the heuristic is asked: it looks how these addresses are aligned.
-    PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums, layout_.mask));
-    if (layout_.mask != nullptr) {
-      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, layout_.mask_ld));
+    // Before the heuristic is asked: it looks how this address is aligned.
+    if (layout_.bias != nullptr) {
+      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, layout_.bias));
     }
     PASSEL_RETURN_IF_ERROR(
         MakeLayout(layout_.first.rows, layout_.first.cols, layout_.first.ld, &first_));
@@ -160,19 +146,12 @@ class LibraryMatmul : public CublasLt::Matmul {
 
   std::size_t scratch_bytes() const override {
     if (candidates_.empty()) return 0;
-    return Rounded(ResultBytes()) + Rounded(SumsBytes()) + Rounded(MaskBytes());
+    return layout_.cols * static_cast<std::size_t>(layout_.result_ld) * sizeof(float);
   }
 
   Status Choose(cudaStream_t stream, void* scratch, const CublasLt::Stopwatch& stopwatch) override {
     if (candidates_.empty()) return {};
-    auto* const result = static_cast<std::byte*>(scratch);
-    std::byte* const sums = result + Rounded(ResultBytes());
-    std::byte* const mask = sums + Rounded(SumsBytes());
-    PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums == nullptr ? nullptr : sums,
-                                      MaskBytes() == 0 ? layout_.mask : mask));
-    Status chosen = TakeFastest(stream, reinterpret_cast<float*>(result), stopwatch);
-    PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums, layout_.mask));
-    PASSEL_RETURN_IF_ERROR(std::move(chosen));
+    PASSEL_RETURN_IF_ERROR(TakeFastest(stream, static_cast<float*>(scratch), stopwatch));
     candidates_.clear();
     choices_[likeness_] = {algorithm_, description_};
     return {};
@@ -183,28 +162,6 @@ class LibraryMatmul : public CublasLt::Matmul {
  private:
   static cublasOperation_t Op(const GemmLayout::Operand& operand) {
     return operand.transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
-  }
-  // What the product writes, as far as its epilogue does.
-  std::size_t ResultBytes() const {
-    return layout_.cols * static_cast<std::size_t>(layout_.result_ld) * sizeof(float);
-  }
-  std::size_t SumsBytes() const {
-    return layout_.sums == nullptr ? 0 : layout_.rows * sizeof(float);
-  }
-  std::size_t MaskBytes() const {
-    return layout_.epilogue == LargeGemm::Epilogue::kBiasReluMask
-               ? layout_.cols * static_cast<std::size_t>(layout_.mask_ld) / 8
-               : 0;
-  }
-
-  // Where the bias or, in its place, the sums are, and the mask.
-  Status SetVectors(const void* sums, const void* mask) {
-    const void* const vector = layout_.bias != nullptr ? layout_.bias : sums;
-    if (vector != nullptr) {
-      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector));
-    }
-    if (mask == nullptr) return {};
-    return Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask);
   }
 
   cublasStatus_t Queue(cudaStream_t stream, float* c) {
@@ -269,10 +226,9 @@ class LibraryMatmul : public CublasLt::Matmul {
       if (IsRefusal(answer)) {
         status = FailedPrecondition(fmt::format(
             "cuBLASLt {} has no algorithm for a product of {} x {} x {} with the epilogue {} on "
-            "this GPU ({}){}",
+            "this GPU ({}): update cuBLAS, or change the layers' sizes",
             f_.GetVersion(), gemm.m, gemm.n, gemm.k, EpilogueName(gemm.epilogue),
-            f_.GetStatusName(answer),
-            gemm.is_optional() ? "" : ": update cuBLAS, or change the layers' sizes"));
+            f_.GetStatusName(answer)));
       } else {
         status = Check(answer, "MatmulAlgoGetHeuristic");
       }

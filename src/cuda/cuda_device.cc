@@ -87,8 +87,7 @@ class CudaDevice : public Device {
   }
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
-  Result<Verdict> HasLibrary() override;
-  Result<Verdict> CanRun(const LargeGemm& gemm) override;
+  Result<Library> HasLibrary() override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
   Status Launch(Executable& executable) override;
   Status Health() override { return context_.Health(); }
@@ -219,22 +218,12 @@ Status CudaDevice::OpenLibrary() {
   return {};
 }
 
-Result<Device::Verdict> CudaDevice::HasLibrary() {
+Result<Device::Library> CudaDevice::HasLibrary() {
   PASSEL_RETURN_IF_ERROR(context_.Enter());
   const Status opened = OpenLibrary();
-  if (opened.ok()) return Verdict{true, ""};
+  if (opened.ok()) return Library{true, ""};
   if (opened.code() != Code::kNotFound) return opened;
-  return Verdict{false, opened.message()};
-}
-
-Result<Device::Verdict> CudaDevice::CanRun(const LargeGemm& gemm) {
-  PASSEL_RETURN_IF_ERROR(context_.Enter());
-  PASSEL_RETURN_IF_ERROR(Synchronize(Deadline::After(std::chrono::seconds(kCopySeconds))));
-  PASSEL_RETURN_IF_ERROR(OpenLibrary());
-  const auto matmul = PrepareMatmul(gemm);
-  if (matmul.ok()) return Verdict{true, (*matmul)->Describe()};
-  if (matmul.status().code() != Code::kFailedPrecondition) return matmul.status();
-  return Verdict{false, matmul.status().message()};
+  return Library{false, opened.message()};
 }
 
 Result<std::unique_ptr<Device::Executable>> CudaDevice::Prepare(const Plan& plan, How how) {

@@ -71,20 +71,14 @@ class Device {
   virtual Status CopyIn(void* to, const void* from_host, std::size_t bytes) = 0;
   virtual Status CopyOut(void* to_host, const void* from, std::size_t bytes) = 0;
 
-  /// Whether this device can run a product, and how or why not, in one clause.
-  struct Verdict {
-    bool can = false;
-    std::string text;
+  struct Library {
+    bool there = false;
+    std::string why_not;  ///< one clause, with the remedy
   };
-  /// Whether there is a library for large products; if not, why, and the remedy. Opens it.
+  /// Whether there is a library for large products. Opens it.
   /// Errors: kInvalidArgument, kFailedPrecondition, with the remedy, for a library that was named
   /// and cannot be used; the device's.
-  virtual Result<Verdict> HasLibrary() = 0;
-  /// Whether a plan may hold this product, with its epilogue and at its addresses. May run it once,
-  /// with all that it writes elsewhere. REQUIRES: nothing is under way.
-  /// Errors: as HasLibrary(); kNotFound where there is none; kInvalidArgument as LayoutOf(); the
-  /// device's.
-  virtual Result<Verdict> CanRun(const LargeGemm& gemm) = 0;
+  virtual Result<Library> HasLibrary() = 0;
 
   /// A plan made ready to run.
   class Executable {

@@ -22,7 +22,6 @@ class DeviceAccelerator : public Accelerator {
   Result<std::unique_ptr<StepEngine>> CreateStepEngine(const StepEngineOptions& options) override {
     DeviceStepEngineHooks hooks;
     hooks.warn = [](std::string_view text) { PluginLogWarning(std::string(text)); };
-    hooks.explain = [](std::string_view text) { PluginLogInfo(std::string(text)); };
     return CreateDeviceStepEngine(*device_, options, hooks);
   }
   Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) override {

@@ -14,7 +14,6 @@
 
 #include "base/check.h"
 #include "compute/device_arena.h"
-#include "cuda/epilogue_choice.h"
 #include "cuda/layer_products.h"
 #include "cuda/sign.h"
 #include "cuda/step_plan.h"
@@ -79,19 +78,10 @@ class DeviceStepEngine final : public StepEngine {
 
   Status Prepare() {
     if (options_.arena == nullptr) RegisterArena();
-    std::vector<StepHostMemory> hosts;
     for (std::size_t i = 0; i < options_.memory.gradient_slots.size(); ++i) {
       slots_.emplace_back();
-      PASSEL_ASSIGN_OR_RETURN(StepHostMemory host, HostMemory(i));
-      hosts.push_back(std::move(host));
-    }
-    PASSEL_ASSIGN_OR_RETURN(
-        epilogues_,
-        ChooseEpilogues(
-            options_, memory_, hosts,
-            [this](const LargeGemm& gemm) { return device_.CanRun(gemm); }, hooks_.explain));
-    for (std::size_t i = 0; i < hosts.size(); ++i) {
-      PASSEL_RETURN_IF_ERROR(PrepareSlot(i, hosts[i]));
+      PASSEL_ASSIGN_OR_RETURN(const StepHostMemory host, HostMemory(i));
+      PASSEL_RETURN_IF_ERROR(PrepareSlot(i, host));
     }
     return {};
   }
@@ -135,11 +125,8 @@ class DeviceStepEngine final : public StepEngine {
   }
 
   std::string Describe() const override {
-    const std::string epilogues = DescribeEpilogues(options_, epilogues_);
     return fmt::format(
-        "fused kernels{}{}, {} of {} operations, {}",
-        epilogues.empty() ? DescribeMissingLibrary(options_)
-                          : fmt::format(" and cuBLASLt ({})", epilogues),
+        "fused kernels{}{}, {} of {} operations, {}", DescribeLibrary(options_),
         DescribeMath(options_), options_.graph ? "one graph" : "one stream", operations_,
         options_.arena != nullptr && options_.arena->remote()
             ? "values fetched from the memory of another GPU"
@@ -285,7 +272,7 @@ class DeviceStepEngine final : public StepEngine {
   }
 
   Status PrepareSlot(std::size_t index, const StepHostMemory& host) {
-    const Plan plan = BuildStepPlan(options_, memory_, host, epilogues_);
+    const Plan plan = BuildStepPlan(options_, memory_, host);
     operations_ = plan.nodes().size();
     PASSEL_ASSIGN_OR_RETURN(
         slots_[index].executable,
@@ -333,7 +320,6 @@ class DeviceStepEngine final : public StepEngine {
   const bool updates_;  // there are steps of StepKind::kUpdate
   bool staged_ = false;
   std::size_t operations_ = 0, update_operations_ = 0;
-  std::vector<LayerEpilogues> epilogues_;  // [layer]
 
   // Given back from the last to the first: executables before what they name.
   StepMemory memory_;

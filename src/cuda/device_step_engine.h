@@ -17,8 +17,6 @@ struct DeviceStepEngineHooks {
   /// without the library that is for them, or when a layer is computed in float32 though another
   /// math was asked for. May be empty.
   std::function<void(std::string_view)> warn;
-  /// Gets a line for each epilogue that the device refuses (epilogue_choice.h). May be empty.
-  std::function<void(std::string_view)> explain;
   /// Looks at the number of the oldest step between two looks at the health of the device.
   unsigned looks_per_health = 500;
 };
@@ -26,8 +24,8 @@ struct DeviceStepEngineHooks {
 /// `device` must outlive the engine. Where its driver refuses to register the memory that
 /// options.memory names, values and gradients are copied through pinned memory by the calling
 /// thread: then a step sees the values as they are at Start().
-/// Errors: kInvalidArgument (ValidateStepOptions(), ChooseEpilogues()); kResourceExhausted and
-/// others, from the device.
+/// Errors: kInvalidArgument (ValidateStepOptions()); kResourceExhausted and others, from the
+/// device.
 Result<std::unique_ptr<StepEngine>> CreateDeviceStepEngine(Device& device,
                                                            const StepEngineOptions& options,
                                                            const DeviceStepEngineHooks& hooks);

@@ -21,25 +21,6 @@ Status Turn(const char* name, const float* data, std::size_t rows, std::size_t c
   return {};
 }
 
-Status CheckEpilogue(const LargeGemm& gemm) {
-  if (gemm.has_bias() && gemm.bias == nullptr) {
-    return InvalidArgument("a product with a bias needs its memory");
-  }
-  if (gemm.has_sums() && gemm.sums == nullptr) {
-    return InvalidArgument("a product with sums needs memory for them");
-  }
-  if (!gemm.reads_mask() && !gemm.writes_mask()) return {};
-  if (gemm.mask == nullptr || reinterpret_cast<std::uintptr_t>(gemm.mask) % 16 != 0) {
-    return InvalidArgument("a product with a mask needs its memory, 16-byte aligned");
-  }
-  if (gemm.ld_mask < gemm.n || gemm.ld_mask % 128 != 0) {
-    return InvalidArgument(fmt::format(
-        "the rows of a mask hold {} bits, but lie {} apart: a multiple of 128 is needed", gemm.n,
-        gemm.ld_mask));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<GemmLayout> LayoutOf(const LargeGemm& gemm) {
@@ -47,13 +28,14 @@ Result<GemmLayout> LayoutOf(const LargeGemm& gemm) {
     return InvalidArgument(
         fmt::format("a product of {} x {} x {} has nothing to compute", gemm.m, gemm.n, gemm.k));
   }
-  const std::size_t largest =
-      std::max({gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, gemm.ld_mask});
+  const std::size_t largest = std::max({gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc});
   if (largest > kMost) {
     return InvalidArgument(
         fmt::format("a dimension of a product is {}, but at most {} is possible", largest, kMost));
   }
-  PASSEL_RETURN_IF_ERROR(CheckEpilogue(gemm));
+  if (gemm.has_bias() && gemm.bias == nullptr) {
+    return InvalidArgument("a product with a bias needs its memory");
+  }
   if (gemm.ldc < gemm.n) {
     return InvalidArgument(
         fmt::format("the rows of c hold {} floats, but lie {} apart", gemm.n, gemm.ldc));
@@ -72,11 +54,6 @@ Result<GemmLayout> LayoutOf(const LargeGemm& gemm) {
   layout.result_ld = static_cast<std::int64_t>(gemm.ldc);
   layout.epilogue = gemm.epilogue;
   if (gemm.has_bias()) layout.bias = gemm.bias;
-  if (gemm.has_sums()) layout.sums = gemm.sums;
-  if (gemm.reads_mask() || gemm.writes_mask()) {
-    layout.mask = gemm.mask;
-    layout.mask_ld = static_cast<std::int64_t>(gemm.ld_mask);
-  }
   return layout;
 }
 

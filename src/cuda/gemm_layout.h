@@ -7,23 +7,9 @@
 //
 // and B is handed over first. A bias (n) of the row-major columns is then one value for each row of
 // the column-major result, which is what the epilogue of cuBLASLt adds.
-//
-// Epilogues, by the cuBLAS documentation (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t):
-//
-//   RELU_AUX_BIAS   writes, beside the result, a mask of bits in its shape. AUX_LD counts bits, is
-//   a
-//                   multiple of 128 and no less than the rows of the result: n.
-//   DRELU           reads such a mask; DRELU_BGRAD also sums up the rows of the column-major
-//   result,
-//                   the columns of ours, to a vector of n in place of the bias.
-//   BGRADA          sums up the rows of op(first) over the inner dimension: the columns of our
-//   op(b).
-//
-// Which of them a GPU has for which types is not documented: the heuristic is asked.
 
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "base/status.h"
@@ -49,14 +35,10 @@ struct GemmLayout {
   std::int64_t result_ld = 0;
   LargeGemm::Epilogue epilogue = LargeGemm::Epilogue::kNone;
   const float* bias = nullptr;  ///< (rows), read; null without
-  float* sums = nullptr;        ///< (rows), written in the bias' place; null without
-  std::byte* mask = nullptr;    ///< (rows, cols) bits; null without
-  std::int64_t mask_ld = 0;     ///< bits from column to column
 };
 
 /// Errors: kInvalidArgument for an empty product, a leading dimension that is too small, a
-/// dimension above 2^31 - 1, an epilogue without its bias, sums or mask, a mask whose address or
-/// rows are not a multiple of 16 bytes.
+/// dimension above 2^31 - 1, an epilogue without its bias.
 Result<GemmLayout> LayoutOf(const LargeGemm& gemm);
 
 }  // namespace passel::cuda

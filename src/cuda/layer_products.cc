@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "cuda/gemm_choice.h"
@@ -52,26 +51,16 @@ bool LibraryComputes(const StepEngineOptions& options, std::size_t layer) {
   return options.library && IsLarge(options, layer);
 }
 
-bool CanKeepMask(const StepEngineOptions& options, std::size_t layer) {
-  return layer + 1 < options.network.layers.size() && LibraryComputes(options, layer) &&
-         LibraryComputes(options, layer + 1);
-}
-
-bool CanSumBias(const StepEngineOptions& options, std::size_t layer) {
-  const auto& parts = options.memory.variables[2 * layer + 1];
-  return LibraryComputes(options, layer) && std::count_if(parts.begin(), parts.end(), HasRows) == 1;
-}
-
 Status DoWithoutMissingLibrary(Device& device, StepEngineOptions* options,
                                const std::function<void(std::string_view)>& warn) {
   const std::vector<std::size_t> large = LayersThat(*options, IsLarge);
   if (!options->library || large.empty()) return {};
-  PASSEL_ASSIGN_OR_RETURN(const Device::Verdict has, device.HasLibrary());
-  if (has.can) return {};
+  PASSEL_ASSIGN_OR_RETURN(const Device::Library library, device.HasLibrary());
+  if (library.there) return {};
   options->library = false;
   if (warn) {
     warn(fmt::format("kernels of passel's own compute {}, which cuBLAS would do faster: {}",
-                     Names(large), has.text));
+                     Names(large), library.why_not));
   }
   return {};
 }
@@ -101,10 +90,11 @@ std::string DescribeMath(const StepEngineOptions& options) {
   return text;
 }
 
-std::string DescribeMissingLibrary(const StepEngineOptions& options) {
+std::string DescribeLibrary(const StepEngineOptions& options) {
   const std::vector<std::size_t> large = LayersThat(options, IsLarge);
-  if (options.library || large.empty()) return "";
-  return fmt::format(" ({} without cuBLASLt)", Names(large));
+  if (large.empty()) return "";
+  return options.library ? fmt::format(" and cuBLASLt ({})", Names(large))
+                         : fmt::format(" ({} without cuBLASLt)", Names(large));
 }
 
 }  // namespace passel::cuda

@@ -19,17 +19,6 @@ namespace passel::cuda {
 /// True if cuBLASLt computes this layer; else kernels of our own do.
 bool LibraryComputes(const StepEngineOptions& options, std::size_t layer);
 
-/// Variables are cut into parts, some of which may be empty: this one is not.
-inline bool HasRows(const NetworkMemory::Part& part) { return part.rows != 0; }
-
-/// True if this layer's forward product, and the one that applies its mask, are the library's: the
-/// layer and the next one are large, and there is a next one.
-bool CanKeepMask(const StepEngineOptions& options, std::size_t layer);
-
-/// True if the library may sum up this layer's bias gradient: the layer is large, and the gradient
-/// lies in one part.
-bool CanSumBias(const StepEngineOptions& options, std::size_t layer);
-
 /// Where a layer is for the library and `device` has none, `options->library` becomes false, and
 /// `warn` gets a line with the layers and the remedy; may be empty. Errors: Device::HasLibrary().
 Status DoWithoutMissingLibrary(Device& device, StepEngineOptions* options,
@@ -42,7 +31,8 @@ std::string FloatThoughNotAsked(const StepEngineOptions& options);
 /// ", tf32 in layer 0, float32 in layers 1, 2"; empty if float32 was asked for.
 std::string DescribeMath(const StepEngineOptions& options);
 
-/// " (layers 0, 2 without cuBLASLt)", of those that are large and have to; else empty.
-std::string DescribeMissingLibrary(const StepEngineOptions& options);
+/// " and cuBLASLt (layers 0, 2)" or " (layers 0, 2 without cuBLASLt)", of those that are large;
+/// empty if there are none.
+std::string DescribeLibrary(const StepEngineOptions& options);
 
 }  // namespace passel::cuda

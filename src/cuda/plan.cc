@@ -39,14 +39,6 @@ std::string_view EpilogueName(LargeGemm::Epilogue epilogue) {
       return "BIAS";
     case LargeGemm::Epilogue::kBiasRelu:
       return "RELU_BIAS";
-    case LargeGemm::Epilogue::kBiasReluMask:
-      return "RELU_AUX_BIAS";
-    case LargeGemm::Epilogue::kMask:
-      return "DRELU";
-    case LargeGemm::Epilogue::kMaskSums:
-      return "DRELU_BGRAD";
-    case LargeGemm::Epilogue::kSums:
-      return "BGRADA";
   }
   return "DEFAULT";
 }

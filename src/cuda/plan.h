@@ -38,16 +38,11 @@ struct Copy {
 /// All row-major float32; op(a) is (m, k), op(b) is (k, n), and ld* counts floats from row to row
 /// of what lies in memory.
 struct LargeGemm {
-  /// What the library does with the product on its way out. The first three it always can; whether
-  /// it can the others is asked (Device::CanRun()).
+  /// What the library does with the product on its way out.
   enum class Epilogue : std::uint8_t {
     kNone,
-    kBias,          ///< c = product + bias
-    kBiasRelu,      ///< the same, 0 where negative
-    kBiasReluMask,  ///< the same; mask = where it is positive (at exactly 0 the library's choice)
-    kMask,          ///< c = product, 0 where the mask's bit is not set
-    kMaskSums,      ///< the same; sums[j] = sum over the rows i of c[i, j]
-    kSums,          ///< c = product; sums[j] = sum over l of op(b)[l, j]
+    kBias,      ///< c = product + bias
+    kBiasRelu,  ///< the same, 0 where negative
   };
   bool transpose_a = false;  ///< true: a is (k, m) in memory
   bool transpose_b = false;  ///< true: b is (n, k) in memory
@@ -61,24 +56,11 @@ struct LargeGemm {
   const float* bias = nullptr;  ///< (n)
   Epilogue epilogue = Epilogue::kNone;
   MathMode math = MathMode::kFloat32;
-  /// (m, n) bits: bit i * ld_mask + j is bit (..) % 8, from the lowest, of byte (..) / 8. Written
-  /// and read by the library alone. 16-byte aligned.
-  std::byte* mask = nullptr;
-  std::size_t ld_mask = 0;  ///< bits from row to row: at least n, a multiple of 128
-  float* sums = nullptr;    ///< (n)
 
-  bool has_bias() const {
-    return epilogue == Epilogue::kBias || epilogue == Epilogue::kBiasRelu || writes_mask();
-  }
-  bool writes_mask() const { return epilogue == Epilogue::kBiasReluMask; }
-  bool reads_mask() const { return epilogue == Epilogue::kMask || epilogue == Epilogue::kMaskSums; }
-  /// One that the library may not have.
-  bool is_optional() const { return writes_mask() || reads_mask() || has_sums(); }
-  bool has_sums() const { return epilogue == Epilogue::kMaskSums || epilogue == Epilogue::kSums; }
+  bool has_bias() const { return epilogue != Epilogue::kNone; }
 };
 
-/// As cuBLASLt calls it: "DEFAULT", "RELU_AUX_BIAS". Since a row-major product is computed from its
-/// second operand (gemm_layout.h), kSums is BGRADA.
+/// As cuBLASLt calls it: "DEFAULT", "RELU_BIAS".
 std::string_view EpilogueName(LargeGemm::Epilogue epilogue);
 
 using Operation = std::variant<Copy, LargeGemm, AnyKernel>;

@@ -14,12 +14,4 @@ inline std::size_t StridedFloats(std::size_t rows, std::size_t cols) {
   return rows == 0 ? 0 : (rows - 1) * ActivationStride(cols) + cols;
 }
 
-/// Bits from one row of a ReLU's mask to the next: what cuBLASLt asks of it (gemm_layout.h).
-inline std::size_t ReluMaskStride(std::size_t cols) { return (cols + 127) / 128 * 128; }
-
-/// The bytes of a whole mask, its rows complete.
-inline std::size_t ReluMaskBytes(std::size_t rows, std::size_t cols) {
-  return rows * (ReluMaskStride(cols) / 8);
-}
-
 }  // namespace passel::cuda

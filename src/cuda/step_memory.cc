@@ -28,6 +28,9 @@ std::size_t Cols(const StepEngineOptions& options, std::size_t variable) {
   return variable % 2 == 0 ? options.network.layers[variable / 2].outputs : 1;
 }
 
+// Variables are cut into parts, some of which may be empty: this one is not.
+bool HasRows(const NetworkMemory::Part& part) { return part.rows != 0; }
+
 void CheckMemory(const StepEngineOptions& options) {
   const NetworkMemory& memory = options.memory;
   PASSEL_CHECK(memory.variables.size() == 2 * options.network.layers.size(),
@@ -205,12 +208,6 @@ Result<StepMemory> StepMemory::Create(Device& device, const StepEngineOptions& o
       PASSEL_ASSIGN_OR_RETURN(delta, memory.Allocate<float>(device, floats));
     }
     memory.deltas_.push_back(delta);
-    std::byte* mask = nullptr;
-    if (CanKeepMask(options, l)) {
-      const std::size_t bytes = ReluMaskBytes(batch, layers[l].outputs);
-      PASSEL_ASSIGN_OR_RETURN(mask, memory.Allocate<std::byte>(device, bytes));
-    }
-    memory.masks_.push_back(mask);
   }
   memory.loss_part_count_ = Blocks(batch, CrossEntropyKernel::kRows);
   PASSEL_ASSIGN_OR_RETURN(memory.batch_labels_, memory.Allocate<std::uint8_t>(device, batch));

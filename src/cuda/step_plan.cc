@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -19,24 +18,13 @@ namespace passel::cuda {
 class StepPlanBuilder {
  public:
   StepPlanBuilder(const StepEngineOptions& options, const StepMemory& memory,
-                  const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues,
-                  StepKind kind)
+                  const StepHostMemory& host, StepKind kind)
       : options_(options),
         layers_(options.network.layers),
         batch_(options.batch_size),
         memory_(memory),
         host_(host),
-        epilogues_(epilogues),
         updates_(kind == StepKind::kUpdate) {
-    epilogues_.resize(layers_.size());
-    for (std::size_t l = 0; l < layers_.size(); ++l) {
-      const LayerEpilogues& of = epilogues_[l];
-      PASSEL_CHECK(!of.mask || CanKeepMask(options, l), "a mask is kept by two large layers");
-      PASSEL_CHECK(!of.sums_with_mask || of.mask, "sums go with a mask that is applied");
-      PASSEL_CHECK(!(of.sums || of.sums_with_mask) || CanSumBias(options, l),
-                   "the library sums up a bias gradient in one part, of a large layer");
-      PASSEL_CHECK(!(of.sums && of.sums_with_mask), "a bias gradient is summed up once");
-    }
     PASSEL_CHECK(!updates_ || (CanUpdateInStep(options) && memory.rate_ != nullptr),
                  "steps that update were asked for");
   }
@@ -102,18 +90,6 @@ class StepPlanBuilder {
             c.data,
             c.ld};
   }
-  // Has `gemm` write or read the mask of this layer's ReLU. Returns the bytes.
-  Bytes UseMask(std::size_t layer, LargeGemm* gemm) const {
-    gemm->mask = memory_.masks_[layer];
-    gemm->ld_mask = ReluMaskStride(layers_[layer].outputs);
-    return {gemm->mask, ReluMaskBytes(batch_, layers_[layer].outputs)};
-  }
-  // Has `gemm` sum up this layer's bias gradient. Returns the bytes.
-  Bytes UseSums(std::size_t layer, LargeGemm* gemm) const {
-    const auto& parts = options_.memory.variables[2 * layer + 1];
-    gemm->sums = Target(*std::find_if(parts.begin(), parts.end(), HasRows));
-    return {gemm->sums, layers_[layer].outputs * sizeof(float)};
-  }
   // The values are there already, or one kernel away, and the gradient stays.
   bool resident() const { return options_.arena != nullptr; }
   float* ShardFloats(std::size_t shard) const {
@@ -177,12 +153,7 @@ class StepPlanBuilder {
       LargeGemm gemm = LibraryProduct(x, false, w, false, y);
       gemm.bias = bias;
       gemm.epilogue = last ? LargeGemm::Epilogue::kBias : LargeGemm::Epilogue::kBiasRelu;
-      std::vector<Bytes> writes{y.bytes()};
-      if (epilogues_[layer].mask) {
-        gemm.epilogue = LargeGemm::Epilogue::kBiasReluMask;
-        writes.push_back(UseMask(layer, &gemm));
-      }
-      plan_.Add(std::move(name), gemm, std::move(reads), std::move(writes));
+      plan_.Add(std::move(name), gemm, std::move(reads), {y.bytes()});
       return;
     }
     GemmArguments gemm = OwnProduct(x, false, w, false, y);
@@ -215,19 +186,8 @@ class StepPlanBuilder {
     const Block dy = Delta(layer + 1), w = Weights(layer), x = Activation(layer), dx = Delta(layer);
     std::string name = fmt::format("backward inputs {}", layer);
     if (Large(layer)) {
-      LargeGemm gemm = LibraryProduct(dy, false, w, true, dx);
-      const LayerEpilogues& below = epilogues_[layer - 1];
-      std::vector<Bytes> reads{dy.bytes(), w.bytes()}, writes{dx.bytes()};
-      if (below.mask) {
-        gemm.epilogue = LargeGemm::Epilogue::kMask;
-        reads.push_back(UseMask(layer - 1, &gemm));
-      }
-      if (below.sums_with_mask) {
-        gemm.epilogue = LargeGemm::Epilogue::kMaskSums;
-        writes.push_back(UseSums(layer - 1, &gemm));
-      }
-      plan_.Add(std::move(name), gemm, std::move(reads), std::move(writes));
-      if (below.mask) return;
+      plan_.Add(std::move(name), LibraryProduct(dy, false, w, true, dx), {dy.bytes(), w.bytes()},
+                {dx.bytes()});
       plan_.Add(
           fmt::format("backward relu {}", layer),
           AnyKernel(ReluMaskKernel{x.data, x.ld, dx.data, dx.ld, Narrow(batch_), Narrow(dx.cols)}),
@@ -242,14 +202,13 @@ class StepPlanBuilder {
   }
 
   // dw = x' dy and db = column sums of dy, each part to its shard: to its gradient, or added to its
-  // values. A bias in one part is an extra row of the last part of the weights, or an epilogue of
-  // the library's. Our own kernels count what is not finite, for the library's results others do.
+  // values. Where our own kernels compute both, a bias in one part is an extra row of the last part
+  // of the weights. They count what is not finite, for the library's results others do.
   void BackwardWeights(std::size_t layer) {
     const Block x = Activation(layer), dy = Delta(layer + 1);
     const auto& parts = options_.memory.variables[2 * layer];
     const auto& bias_parts = options_.memory.variables[2 * layer + 1];
-    const bool library_sums = epilogues_[layer].sums_with_mask || epilogues_[layer].sums;
-    bool sums_done = epilogues_[layer].sums_with_mask;
+    bool sums_done = false;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const NetworkMemory::Part& part = parts[p];
       if (part.rows == 0) continue;
@@ -257,14 +216,8 @@ class StepPlanBuilder {
       const Block dw{Target(part), part.rows, dy.cols, dy.cols};
       std::string name = fmt::format("backward weights {}", layer);
       if (Large(layer)) {
-        LargeGemm gemm = LibraryProduct(rows, true, dy, false, dw);
-        std::vector<Bytes> writes{dw.bytes()};
-        if (epilogues_[layer].sums && !sums_done) {
-          sums_done = true;
-          gemm.epilogue = LargeGemm::Epilogue::kSums;
-          writes.push_back(UseSums(layer, &gemm));
-        }
-        plan_.Add(std::move(name), gemm, {rows.bytes(), dy.bytes()}, std::move(writes));
+        plan_.Add(std::move(name), LibraryProduct(rows, true, dy, false, dw),
+                  {rows.bytes(), dy.bytes()}, {dw.bytes()});
         Check(fmt::format("check weights {}", layer), 2 * layer, p, dw.bytes());
         continue;
       }
@@ -280,14 +233,9 @@ class StepPlanBuilder {
       }
       AddWeightProduct(std::move(name), gemm, std::move(reads), std::move(writes));
     }
-    for (std::size_t p = 0; p < bias_parts.size(); ++p) {
+    for (std::size_t p = 0; p < bias_parts.size() && !sums_done; ++p) {
       const NetworkMemory::Part& part = bias_parts[p];
       if (part.rows == 0) continue;
-      if (library_sums) {
-        Check(fmt::format("check bias {}", layer), 2 * layer + 1, p,
-              {Target(part), part.rows * sizeof(float)});
-      }
-      if (sums_done) continue;
       const Block cols{dy.data + part.first_row, batch_, part.rows, dy.ld};
       GemmArguments gemm =  // without rows: sums alone
           OwnProduct({nullptr, batch_, 0, 0}, true, cols, false, {nullptr, 0, part.rows, 0});
@@ -367,19 +315,18 @@ class StepPlanBuilder {
   const std::size_t batch_;
   const StepMemory& memory_;
   const StepHostMemory& host_;
-  std::vector<LayerEpilogues> epilogues_;  // [layer]
   const bool updates_;
   Plan plan_;
 };
 
 Plan BuildStepPlan(const StepEngineOptions& options, const StepMemory& memory,
-                   const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues) {
-  return StepPlanBuilder(options, memory, host, epilogues, StepKind::kGradient).Build();
+                   const StepHostMemory& host) {
+  return StepPlanBuilder(options, memory, host, StepKind::kGradient).Build();
 }
 
 Plan BuildUpdatePlan(const StepEngineOptions& options, const StepMemory& memory,
                      const StepHostMemory& host) {
-  return StepPlanBuilder(options, memory, host, {}, StepKind::kUpdate).Build();
+  return StepPlanBuilder(options, memory, host, StepKind::kUpdate).Build();
 }
 
 }  // namespace passel::cuda

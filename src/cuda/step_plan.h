@@ -57,18 +57,6 @@ struct StepHostMemory {
   StepReportLine* line = nullptr;
 };
 
-/// What the library's products do, beside multiplying, for a layer that it computes. All false: a
-/// kernel of our own sets the gradient behind the ReLU to 0, another one sums up the bias gradient.
-struct LayerEpilogues {
-  /// The forward product keeps a mask of its ReLU, and the product behind it, backward, applies it.
-  bool mask = false;
-  /// That one also sums up this layer's bias gradient.
-  bool sums_with_mask = false;
-  /// The product of this layer's weights, backward, sums it up.
-  bool sums = false;
-  friend bool operator==(const LayerEpilogues&, const LayerEpilogues&) = default;
-};
-
 /// OK if a StepEngine can compute this. Errors: kInvalidArgument for sizes beyond the limits and
 /// for a label outside the classes. Parts that do not cover their variable, or that lie outside
 /// their shard, are a bug of the caller and stop the program.
@@ -111,7 +99,6 @@ class StepMemory {
       gradients_;  // [shard] or, with an arena, empty; like the shard, zero between variables
   std::vector<float*> activations_;       // [layer]: its input (batch, inputs); last the logits
   std::vector<float*> deltas_;            // [layer]: gradient of its input, from layer 1
-  std::vector<std::byte*> masks_;         // [layer]: of its ReLU; null unless CanKeepMask()
   std::uint8_t* batch_labels_ = nullptr;  // (batch)
   LossPart* loss_parts_ = nullptr;
   std::uint32_t loss_part_count_ = 0;
@@ -132,10 +119,8 @@ enum class StepKind {
 };
 
 /// One step. `memory` and what `host` names must outlive every run of the plan.
-/// `epilogues`: [layer], or empty for none. REQUIRES: mask where CanKeepMask(), sums where
-/// CanSumBias(), sums_with_mask where both and mask; not both sums.
 Plan BuildStepPlan(const StepEngineOptions& options, const StepMemory& memory,
-                   const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues = {});
+                   const StepHostMemory& host);
 
 /// One that updates. REQUIRES: CanUpdateInStep(options), options.updates.
 Plan BuildUpdatePlan(const StepEngineOptions& options, const StepMemory& memory,

@@ -67,13 +67,13 @@ TEST(DeviceStepEngine, EveryForgottenEdgeIsFound) {
   const auto good = Make(world.options, plain);
   const Outcome wanted = RunStep(*good->engine, world, batch, 0);
   // Whose edges: the plan of a slot, built on memory of no consequence.
-  const auto found = ExpectEveryEdgeIsFound(Plans(world.options).Build({}), {}, 400,
-                                            [&](const FakeDeviceOptions& fake) {
-                                              const auto made = Make(world.options, fake);
-                                              world.PoisonSlot(0);
-                                              EXPECT_TRUE(made->engine->Start(batch, 0).ok());
-                                              return FinishOrNever(*made, world, 0) != wanted;
-                                            });
+  const auto found =
+      ExpectEveryEdgeIsFound(PlanOf(world.options), {}, 400, [&](const FakeDeviceOptions& fake) {
+        const auto made = Make(world.options, fake);
+        world.PoisonSlot(0);
+        EXPECT_TRUE(made->engine->Start(batch, 0).ok());
+        return FinishOrNever(*made, world, 0) != wanted;
+      });
   EXPECT_GE(found.size(), 15u);
 }
 

@@ -5,10 +5,9 @@
 //
 // It has the functions that cublaslt.cc calls, takes each thing that they are told as the cuBLAS
 // documentation describes it, and complains (FakeCublasltComplaints()) of what that does not allow:
-// an attribute of another size, matrices that do not fit together, a mask whose rows are not a
-// multiple of 128 bits, an epilogue without its memory, an operand that is aligned worse than the
-// heuristic was told. After a complaint the call fails. Products are computed column by column, by
-// the documentation, not by the code under test.
+// an attribute of another size, matrices that do not fit together, an epilogue without its memory,
+// an operand that is aligned worse than the heuristic was told. After a complaint the call fails.
+// Products are computed column by column, by the documentation, not by the code under test.
 //
 // $PASSEL_FAKE_CUBLASLT, words with spaces between them, makes it one that has less:
 //
@@ -39,7 +38,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 namespace {
 
@@ -71,8 +69,6 @@ struct Desc {
   cublasOperation_t first = CUBLAS_OP_N, second = CUBLAS_OP_N;
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void* bias = nullptr;
-  void* aux = nullptr;
-  std::int64_t aux_ld = 0;
 };
 
 struct Layout {
@@ -92,7 +88,7 @@ struct Algorithm {
   std::uint32_t magic = 0x2a2a2a2a;
   std::uint32_t epilogue = 0;
   std::uint32_t alignment[4] = {};
-  std::uint32_t bias_alignment = 0, aux_alignment = 0;
+  std::uint32_t bias_alignment = 0;
   std::int32_t id = kFirstAlgorithm;
   std::uint32_t rows = 0, cols = 0;
 };
@@ -133,8 +129,7 @@ cublasStatus_t Take(T* to, const void* from, std::size_t bytes, const char* what
 }
 
 struct Epilogue {
-  bool bias = false, relu = false, writes_aux = false, reads_aux = false;
-  bool sums_result = false, sums_first = false;
+  bool bias = false, relu = false;
 };
 
 std::optional<Epilogue> Known(std::uint32_t epilogue) {
@@ -145,14 +140,6 @@ std::optional<Epilogue> Known(std::uint32_t epilogue) {
       return Epilogue{.bias = true};
     case CUBLASLT_EPILOGUE_RELU_BIAS:
       return Epilogue{.bias = true, .relu = true};
-    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
-      return Epilogue{.bias = true, .relu = true, .writes_aux = true};
-    case CUBLASLT_EPILOGUE_DRELU:
-      return Epilogue{.reads_aux = true};
-    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
-      return Epilogue{.reads_aux = true, .sums_result = true};
-    case CUBLASLT_EPILOGUE_BGRADA:
-      return Epilogue{.sums_first = true};
     default:
       return std::nullopt;
   }
@@ -174,15 +161,7 @@ cublasStatus_t Check(const Desc& desc, const Layout& a, const Layout& b, const L
   }
   const std::optional<Epilogue> known = Known(desc.epilogue);
   if (!known) return Complain("epilogue " + std::to_string(desc.epilogue) + " is not known");
-  if ((known->bias || known->sums_result || known->sums_first) && desc.bias == nullptr) {
-    return Complain("an epilogue lacks its vector");
-  }
-  if (known->writes_aux || known->reads_aux) {
-    if (desc.aux == nullptr) return Complain("an epilogue lacks its auxiliary buffer");
-    if (desc.aux_ld % 128 != 0 || desc.aux_ld < static_cast<std::int64_t>(d.rows)) {
-      return Complain("the auxiliary buffer's leading dimension is " + std::to_string(desc.aux_ld));
-    }
-  }
+  if (known->bias && desc.bias == nullptr) return Complain("an epilogue lacks its vector");
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -196,35 +175,16 @@ void Compute(const Desc& desc, const float* a, const Layout& a_layout, const flo
   };
   const bool turn_a = desc.first == CUBLAS_OP_T, turn_b = desc.second == CUBLAS_OP_T;
   const std::uint64_t inner = turn_a ? a_layout.rows : a_layout.cols;
-  auto* const vector = static_cast<float*>(desc.bias);
-  auto* const bits = static_cast<unsigned char*>(desc.aux);
-  std::vector<double> sums(d_layout.rows);
-  for (std::uint64_t row = 0; row < d_layout.rows; ++row) {
-    for (std::uint64_t i = 0; epilogue.sums_first && i < inner; ++i) {
-      sums[row] += at(a, a_layout, turn_a, row, i);
-    }
-  }
+  const auto* const bias = static_cast<const float*>(desc.bias);
   for (std::uint64_t col = 0; col < d_layout.cols; ++col) {
     for (std::uint64_t row = 0; row < d_layout.rows; ++row) {
-      double value = epilogue.bias ? double{vector[row]} : 0;
+      double value = epilogue.bias ? double{bias[row]} : 0;
       for (std::uint64_t i = 0; i < inner; ++i) {
         value += at(a, a_layout, turn_a, row, i) * at(b, b_layout, turn_b, i, col);
       }
-      const std::uint64_t bit = col * static_cast<std::uint64_t>(desc.aux_ld) + row;
-      const auto one = static_cast<unsigned char>(1u << (bit % 8));
-      if (epilogue.writes_aux) {
-        bits[bit / 8] =
-            static_cast<unsigned char>(value > 0 ? bits[bit / 8] | one : bits[bit / 8] & ~one);
-      }
       if (epilogue.relu && value < 0) value = 0;
-      if (epilogue.reads_aux && (bits[bit / 8] & one) == 0) value = 0;
-      if (epilogue.sums_result) sums[row] += value;
       d[col * static_cast<std::uint64_t>(d_layout.ld) + row] = static_cast<float>(value);
     }
-  }
-  if (!epilogue.sums_first && !epilogue.sums_result) return;
-  for (std::uint64_t row = 0; row < d_layout.rows; ++row) {
-    vector[row] = static_cast<float>(sums[row]);
   }
 }
 
@@ -297,10 +257,6 @@ PASSEL_EXPORT cublasStatus_t cublasLtMatmulDescSetAttribute(
       return Take(&desc->epilogue, value, bytes, "EPILOGUE");
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return Take(&desc->bias, value, bytes, "BIAS_POINTER");
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
-      return Take(&desc->aux, value, bytes, "EPILOGUE_AUX_POINTER");
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
-      return Take(&desc->aux_ld, value, bytes, "EPILOGUE_AUX_LD");
     default:
       return Complain("a descriptor's attribute that nobody sets");
   }
@@ -364,7 +320,6 @@ PASSEL_EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   algorithm.epilogue = desc.epilogue;
   std::memcpy(algorithm.alignment, preference.alignment, sizeof algorithm.alignment);
   algorithm.bias_alignment = AlignmentOf(desc.bias);
-  algorithm.aux_alignment = AlignmentOf(desc.aux);
   algorithm.rows = static_cast<std::uint32_t>(As<Layout>(d)->rows);
   algorithm.cols = static_cast<std::uint32_t>(As<Layout>(d)->cols);
   int has = 1;
@@ -423,9 +378,8 @@ PASSEL_EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMat
       return Complain("an operand is aligned worse than the heuristic was told");
     }
   }
-  if (AlignmentOf(desc.bias) < algorithm.bias_alignment ||
-      AlignmentOf(desc.aux) < algorithm.aux_alignment) {
-    return Complain("a vector or mask is aligned worse than when the heuristic was asked");
+  if (AlignmentOf(desc.bias) < algorithm.bias_alignment) {
+    return Complain("a vector is aligned worse than when the heuristic was asked");
   }
   const cublasStatus_t good =
       Check(desc, *As<Layout>(a_layout), *As<Layout>(b_layout), *As<Layout>(c_layout), out);

@@ -133,46 +133,25 @@ Status FakeDevice::CheckNode(const Node& node) const {
   return {};
 }
 
-// A product says all that it reads and writes, and is one that the device has.
+// A product says all that it reads and writes.
 Status FakeDevice::CheckProduct(const Node& node, const LargeGemm& gemm) const {
   if (Status status = LayoutOf(gemm).status(); !status.ok()) return status.WithContext(node.name);
   if (options_.no_library) return NotFound("the fake GPU has no library").WithContext(node.name);
-  if (options_.refuse_product && options_.refuse_product(gemm)) {
-    return FailedPrecondition(fmt::format("operation '{}': the fake GPU has no algorithm for {}",
-                                          node.name, EpilogueName(gemm.epilogue)));
-  }
   const std::size_t a =
       gemm.transpose_a ? Extent(gemm.k, gemm.m, gemm.lda) : Extent(gemm.m, gemm.k, gemm.lda);
   const std::size_t b =
       gemm.transpose_b ? Extent(gemm.n, gemm.k, gemm.ldb) : Extent(gemm.k, gemm.n, gemm.ldb);
-  const std::size_t mask = gemm.m * gemm.ld_mask / 8;
   const bool all = Covered(node.reads, gemm.a, a) && Covered(node.reads, gemm.b, b) &&
                    (!gemm.has_bias() || Covered(node.reads, gemm.bias, gemm.n * sizeof(float))) &&
-                   (!gemm.reads_mask() || Covered(node.reads, gemm.mask, mask)) &&
-                   (!gemm.writes_mask() || Covered(node.writes, gemm.mask, mask)) &&
-                   (!gemm.has_sums() || Covered(node.writes, gemm.sums, gemm.n * sizeof(float))) &&
                    Covered(node.writes, gemm.c, Extent(gemm.m, gemm.n, gemm.ldc));
   if (all) return {};
   return InvalidArgument(
       fmt::format("operation '{}' does not declare all that its product touches", node.name));
 }
 
-Result<Device::Verdict> FakeDevice::HasLibrary() {
-  if (options_.no_library) return Verdict{false, "the fake GPU has no library: give it one"};
-  return Verdict{true, ""};
-}
-
-Result<Device::Verdict> FakeDevice::CanRun(const LargeGemm& gemm) {
-  const std::unique_lock lock(mutex_);
-  PASSEL_RETURN_IF_ERROR(error_);
-  PASSEL_RETURN_IF_ERROR(LayoutOf(gemm).status());
-  if (options_.no_library) return NotFound("the fake GPU has no library");
-  if (!queue_.empty()) Violation("a product was asked about beside a step");
-  if (options_.refuse_product && options_.refuse_product(gemm)) {
-    return Verdict{
-        false, fmt::format("the fake GPU has no algorithm for {}", EpilogueName(gemm.epilogue))};
-  }
-  return Verdict{true, "plain loops"};
+Result<Device::Library> FakeDevice::HasLibrary() {
+  if (options_.no_library) return Library{false, "the fake GPU has no library: give it one"};
+  return Library{true, ""};
 }
 
 // All large products of a device work in one memory of the library's.

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -53,10 +52,6 @@ struct FakeDeviceOptions {
   std::vector<std::string> visible;
   PeerFacts peers{true, true, true};  ///< of this device in the memory of each other
 
-  /// Products that it cannot run: empty for none. Those with no epilogue that is asked for
-  /// (Device::CanRun()) must not be among them.
-  std::function<bool(const LargeGemm&)> refuse_product;
-
   /// Fails at operation `second` of launch `first`, both from 0.
   std::optional<std::pair<std::uint64_t, int>> fail_at;
   /// This launch ends the process by a signal: a driver that crashes.
@@ -83,8 +78,7 @@ class FakeDevice final : public Device {
   Result<Memory> ImportShared(int fd, std::size_t bytes, const std::string& home) override;
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
-  Result<Verdict> HasLibrary() override;
-  Result<Verdict> CanRun(const LargeGemm& gemm) override;
+  Result<Library> HasLibrary() override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
   Status Launch(Executable& executable) override;
   Status Health() override;

@@ -18,7 +18,6 @@
 //   refuse_sharing          its memory cannot be shared between processes
 //   mps                     an MPS server has it
 //   no_library              there is no library for large products
-//   refuse_epilogue=NAME    large products have no such epilogue (DRELU_BGRAD); may be given often
 //   opens=FILE              (the first word) it is opened for the Nth time if FILE has N bytes by
 //   then, one for each;
 //                           else each process counts its own
@@ -140,20 +139,6 @@ constexpr std::pair<std::string_view, bool FakeDeviceOptions::*> kSwitches[] = {
     {"mps", &FakeDeviceOptions::mps},
     {"no_library", &FakeDeviceOptions::no_library}};
 
-// Has the device refuse large products with the epilogue of this name; false if there is none.
-bool RefuseEpilogue(std::string_view name, FakeDeviceOptions* options) {
-  using Epilogue = LargeGemm::Epilogue;
-  for (const Epilogue asked :
-       {Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums, Epilogue::kSums}) {
-    if (EpilogueName(asked) != name) continue;
-    options->refuse_product = [asked, others = options->refuse_product](const LargeGemm& gemm) {
-      return gemm.epilogue == asked || (others && others(gemm));
-    };
-    return true;
-  }
-  return false;
-}
-
 // What one word changes; false for a word that means nothing.
 bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devices) {
   for (const auto& [name, member] : kSwitches) {
@@ -162,7 +147,6 @@ bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devi
   const std::size_t equals = word.find('=');
   if (equals == std::string_view::npos) return false;
   const std::string_view name = word.substr(0, equals), text = word.substr(equals + 1);
-  if (name == "refuse_epilogue") return RefuseEpilogue(text, options);
   if (name == "left_out") {
     options->left_out = text;
     return true;

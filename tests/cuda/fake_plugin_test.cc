@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <string>
 
 #include "compute/accelerator_loader.h"
 #include "cuda/step_world.h"
@@ -68,20 +67,6 @@ TEST_F(FakePluginTest, WhatItIsToldToDoWrongItDoes) {
   const auto result = (*engine)->Finish(Soon(), &finite);
   EXPECT_EQ(result.status().code(), Code::kUnavailable);
   EXPECT_THAT(result.status().message(), HasSubstr("operation 'gather'"));
-}
-
-TEST_F(FakePluginTest, ARefusedEpilogueIsDoneWithout) {
-  const auto describe = [](const char* fake) -> std::string {
-    auto accelerator = Open(fake);
-    if (!accelerator.ok()) return accelerator.status().message();
-    StepWorld world({513, 513, 513, 3}, 3, Placement::kOneShard, 33);
-    const auto engine = (*accelerator)->CreateStepEngine(world.options);
-    return engine.ok() ? (*engine)->Describe() : engine.status().message();
-  };
-  EXPECT_THAT(describe(""), HasSubstr("(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)"));
-  EXPECT_THAT(describe("refuse_epilogue=DRELU_BGRAD refuse_epilogue=BGRADA"),
-              HasSubstr("(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"));
-  EXPECT_THAT(describe("refuse_epilogue=BIAS"), HasSubstr("means nothing"));
 }
 
 // As CUDA has it: the first in the list is the process's own.

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -173,7 +172,7 @@ TEST_F(Gpu, NotANumberIsSeen) {
 
 // Relative errors of a gradient. Where operands are rounded, units near 0 fall on the other side of
 // their ReLU: in NumPy these networks have up to 3e-2 (operands of 10 mantissa bits) and 7e-2 (of
-// 7). An epilogue that is wrong has about 1.
+// 7). A product that is wrong has about 1.
 constexpr std::pair<MathMode, double> kMathTolerances[] = {
     {MathMode::kFloat32, 1e-5}, {MathMode::kTf32, 1e-1}, {MathMode::kBfloat16, 2e-1}};
 
@@ -204,8 +203,8 @@ TEST_F(Gpu, LargeProductsAreRightInEveryMode) {
   }
 }
 
-// Deep enough for every epilogue of cuBLASLt, with and without them.
-TEST_F(Gpu, LargeLayersAreRightWithEpiloguesAndWithout) {
+// Deep enough for every kind of product that cuBLASLt computes.
+TEST_F(Gpu, LargeLayersAreRight) {
   struct Net {
     std::vector<std::size_t> widths;
     std::size_t batch;
@@ -219,18 +218,14 @@ TEST_F(Gpu, LargeLayersAreRightWithEpiloguesAndWithout) {
       const auto indices = world.RandomBatch();
       const ReferenceResult wanted = world.Reference(indices);
       for (const auto& [math, tolerance] : kMathTolerances) {
-        for (const char* epilogues : {"all", "none"}) {
-          SCOPED_TRACE(::testing::Message()
-                       << net.widths[1] << " units, placement " << static_cast<int>(placement)
-                       << ", math " << static_cast<int>(math) << ", epilogues " << epilogues);
-          world.options.math = math;
-          setenv("PASSEL_CUBLASLT_EPILOGUES", epilogues, 1);
-          const auto engine = Make(world.options);
-          unsetenv("PASSEL_CUBLASLT_EPILOGUES");
-          ASSERT_NE(engine, nullptr);
-          for (int slot = 0; slot < 2; ++slot) {
-            ExpectNear(world, Step(*engine, world, indices, slot), wanted, tolerance);
-          }
+        SCOPED_TRACE(::testing::Message()
+                     << net.widths[1] << " units, placement " << static_cast<int>(placement)
+                     << ", math " << static_cast<int>(math));
+        world.options.math = math;
+        const auto engine = Make(world.options);
+        ASSERT_NE(engine, nullptr);
+        for (int slot = 0; slot < 2; ++slot) {
+          ExpectNear(world, Step(*engine, world, indices, slot), wanted, tolerance);
         }
       }
     }
@@ -308,35 +303,6 @@ TEST_F(Gpu, Speed) {
                   row.least_us, row.most_us, row.most_us / us, row.least_us / us);
     }
     std::printf("\n");
-  }
-}
-
-// Prints, for tools/gpu_check: which epilogues of cuBLASLt the card has for a large network, and
-// what they gain. Twice each, in turn.
-TEST_F(Gpu, EpiloguesSpeed) {
-  const std::vector<std::size_t> widths = Small() ? std::vector<std::size_t>{513, 513, 513, 10}
-                                                  : std::vector<std::size_t>{784, 2048, 2048, 10};
-  const std::size_t batch = Small() ? 3 : 4096;
-  const std::string net = Small() ? "513-513-513-10, batch 3" : "784-2048-2048-10, batch 4096";
-  for (const auto& [math, name] :
-       {std::pair{MathMode::kFloat32, "float32"}, std::pair{MathMode::kTf32, "tf32"},
-        std::pair{MathMode::kBfloat16, "bfloat16"}}) {
-    StepWorld world(widths, batch, Placement::kOneShard, 23, 3, Small() ? 50 : 20000);
-    world.options.math = math;
-    for (const char* epilogues : {"all", "none", "all", "none"}) {
-      setenv("PASSEL_CUBLASLT_EPILOGUES", epilogues, 1);
-      const auto engine = Make(world.options);
-      unsetenv("PASSEL_CUBLASLT_EPILOGUES");
-      ASSERT_NE(engine, nullptr);
-      const double us = StepMicroseconds(*engine, world, 2, Small() ? 1 : 20, Small() ? 2 : 200);
-      ASSERT_FALSE(HasFailure());
-      const std::string how = engine->Describe();
-      const std::size_t begin = how.find('(');
-      ASSERT_NE(begin, std::string::npos) << how;
-      std::printf("RESULT large layers, %s, %s, epilogues %s: %.1f us, %.0f steps/s %s\n",
-                  net.c_str(), name, epilogues, us, 1e6 / us,
-                  how.substr(begin, how.find(')') + 1 - begin).c_str());
-    }
   }
 }
 

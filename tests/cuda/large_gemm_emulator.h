@@ -6,8 +6,7 @@
 
 namespace passel::cuda {
 
-/// Sums in double precision, down k in order. A mask is written as plan.h says, the bits behind
-/// each row's last as ones: nobody may rely on them.
+/// Sums in double precision, down k in order.
 void EmulateLargeGemm(const LargeGemm& gemm);
 
 }  // namespace passel::cuda

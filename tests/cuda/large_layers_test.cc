@@ -1,5 +1,5 @@
-// Steps with layers for the library: the gradient is that of double precision whichever epilogues
-// the device has, in every order that the plan allows.
+// Steps with layers for the library: the gradient is that of double precision, in every order that
+// the plan allows.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <set>
-#include <span>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,37 +24,22 @@ using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Epilogue = LargeGemm::Epilogue;
 
 struct LargeNet {
   std::vector<std::size_t> widths;
   std::size_t batch;
-  const char* described;        // if nothing is refused
-  const char* described_split;  // the same with variables in parts
+  const char* described;
 };
 
 // Large and small layers beside one another, odd widths and batches.
 const LargeNet kLargeNets[] = {
-    {{513, 513, 513, 3},
-     3,
-     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
-     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"},
-    {{700, 401, 3}, 5, "(layer 0: BGRADA)", "(layer 0: none)"},
-    {{20, 701, 400, 3}, 1, "(layer 1: BGRADA)", "(layer 1: none)"},
-    {{3, 90001, 3},
-     5,
-     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
-     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"},
+    {{513, 514, 515, 3}, 3, "(layers 0, 1)"},
+    {{700, 401, 3}, 5, "(layer 0)"},
+    {{20, 701, 400, 3}, 1, "(layer 1)"},
+    {{3, 90001, 3}, 5, "(layers 0, 1)"},
     // A bias of one element has no parts: what is split off it is empty.
-    {{1, 263001, 1, 4},
-     3,
-     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
-     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: BGRADA)"},
-    {{530, 512, 20, 30000, 9, 4},
-     2,
-     "(layer 0: BGRADA; layer 2: RELU_AUX_BIAS, DRELU_BGRAD; "
-     "layer 3: BGRADA)",
-     "(layer 0: none; layer 2: RELU_AUX_BIAS, DRELU; layer 3: none)"},
+    {{1, 263001, 1, 4}, 3, "(layers 0, 1)"},
+    {{530, 512, 20, 30000, 9, 4}, 2, "(layers 0, 2, 3)"},
 };
 
 class LargeLayers : public testing::TestWithParam<Placement> {};
@@ -75,7 +57,7 @@ TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
     const auto made = Make(world.options, {});
     ASSERT_NE(made->engine, nullptr);
     EXPECT_THAT(made->engine->Describe(),
-                HasSubstr(GetParam() == Placement::kSplit ? net.described_split : net.described));
+                HasSubstr(std::string("fused kernels and cuBLASLt ") + net.described));
     world.PoisonSlot(1);
     const auto batch = world.RandomBatch();
     ExpectNear(world, RunStep(*made->engine, world, batch, 1), world.Reference(batch));
@@ -141,7 +123,7 @@ TEST(LargeLayers, AreAloneInAnotherMath) {
       {{513, 514, 515, 3},
        MathMode::kTf32,
        false,
-       "BGRADA), tf32 in layers 0, 1, float32 in layer 2, one graph",
+       "cuBLASLt (layers 0, 1), tf32 in layers 0, 1, float32 in layer 2, one graph",
        "--math tf32 has no effect on layer 2, computed in float32: only cuBLASLt has tf32, and it "
        "computes those with more than 262144 weights, or more than 134217728 multiplications in a "
        "step"},
@@ -157,7 +139,7 @@ TEST(LargeLayers, AreAloneInAnotherMath) {
        "fused kernels (layer 0 without cuBLASLt), float32 in layers 0, 1, one graph",
        "--math tf32 has no effect on layers 0, 1, computed in float32: only cuBLASLt has tf32, and "
        "it is missing"},
-      {{1100, 250}, MathMode::kTf32, false, "cuBLASLt (layer 0: BGRADA), tf32 in layer 0", nullptr},
+      {{1100, 250}, MathMode::kTf32, false, "cuBLASLt (layer 0), tf32 in layer 0", nullptr},
       {{20, 10, 3}, MathMode::kFloat32, false, "fused kernels, one graph", nullptr},
   };
   for (const AnotherMath& c : cases) {
@@ -174,33 +156,6 @@ TEST(LargeLayers, AreAloneInAnotherMath) {
       EXPECT_THAT(made->warnings.back(), HasSubstr(c.warning));
     }
   }
-}
-
-// Whatever the device has of them.
-TEST_P(LargeLayers, GradientIsTheSameWhateverIsRefused) {
-  StepWorld world({513, 514, 515, 3}, 3, GetParam(), 44, 1);
-  const auto batch = world.RandomBatch();
-  const ReferenceResult wanted = world.Reference(batch);
-  std::set<std::string> described;
-  for (unsigned refused = 0; refused < 16; ++refused) {
-    SCOPED_TRACE(refused);
-    FakeDeviceOptions fake;
-    fake.seed = refused;
-    fake.refuse_product = [refused](const LargeGemm& gemm) {
-      for (unsigned e = 0; e < 4; ++e) {
-        if (gemm.epilogue == kAsked[e]) return (refused >> e & 1) != 0;
-      }
-      return false;
-    };
-    const auto made = Make(world.options, fake);
-    ASSERT_NE(made->engine, nullptr);
-    described.insert(made->engine->Describe());
-    world.PoisonSlot(0);
-    ExpectNear(world, RunStep(*made->engine, world, batch, 0), wanted);
-    made->ExpectACleanEnd();
-  }
-  // Without and with BGRADA, times: no mask, DRELU, DRELU_BGRAD. In parts there is no sum at all.
-  EXPECT_EQ(described.size(), GetParam() == Placement::kSplit ? 2u : 6u);
 }
 
 // --- The order -----------------------------------------------------------------------------------
@@ -258,101 +213,96 @@ bool ShareBytes(const Node& a, const Node& b) {
 TEST(LargeLayers, EveryForgottenEdgeOfAProductIsFound) {
   StepWorld world({513, 514, 515, 2}, 2, Placement::kRoundRobin, 46, 1);
   const auto batch = world.RandomBatch();
-  const auto refuse_sums = [](const LargeGemm& gemm) { return gemm.epilogue == Epilogue::kSums; };
-  for (const bool with_sums : {true, false}) {
-    FakeDeviceOptions plain;
-    plain.adversarial = false;
-    if (!with_sums) plain.refuse_product = refuse_sums;
-    Outcome wanted;
-    {
-      const auto good = Make(world.options, plain);
-      ASSERT_NE(good->engine, nullptr);
-      wanted = RunStep(*good->engine, world, batch, 0);
-    }
-    Plans plans(world.options);
-    const Plan plan = plans.Build({{true, true, false}, {false, false, with_sums}, {}});
-    const auto found = ExpectEveryEdgeIsFound(
-        plan, plain, 60,
-        [&](const FakeDeviceOptions& fake) {
-          const auto made = Make(world.options, fake);
-          world.PoisonSlot(0);
-          EXPECT_TRUE(made->engine->Start(batch, 0).ok());
-          return FinishOrNever(*made, world, 0) != wanted;
-        },
-        [](const Node& from, const Node& to) {
-          const bool product = std::holds_alternative<LargeGemm>(from.operation) ||
-                               std::holds_alternative<LargeGemm>(to.operation);
-          return product && ShareBytes(from, to);  // device_schedules_test has the others
-        });
-    EXPECT_GE(found.size(), 9u);
-    // Of the bias gradients: from each product that writes one to its check.
-    EXPECT_THAT(found, Contains("backward inputs 1 -> check bias 0"));
-    EXPECT_THAT(found, Contains("backward weights 1 -> check bias 1").Times(with_sums ? 1 : 0));
+  FakeDeviceOptions plain;
+  plain.adversarial = false;
+  Outcome wanted;
+  {
+    const auto good = Make(world.options, plain);
+    ASSERT_NE(good->engine, nullptr);
+    wanted = RunStep(*good->engine, world, batch, 0);
+  }
+  const auto found = ExpectEveryEdgeIsFound(
+      PlanOf(world.options), plain, 60,
+      [&](const FakeDeviceOptions& fake) {
+        const auto made = Make(world.options, fake);
+        world.PoisonSlot(0);
+        EXPECT_TRUE(made->engine->Start(batch, 0).ok());
+        return FinishOrNever(*made, world, 0) != wanted;
+      },
+      [](const Node& from, const Node& to) {
+        // Of products and of the ReLU behind them; device_schedules_test has the others.
+        const auto of_a_product = [](const Node& node) {
+          return std::holds_alternative<LargeGemm>(node.operation) ||
+                 node.name.starts_with("backward relu ");
+        };
+        return (of_a_product(from) || of_a_product(to)) && ShareBytes(from, to);
+      });
+  EXPECT_GE(found.size(), 12u);
+  for (const char* edge :
+       {"backward inputs 1 -> backward relu 1", "backward relu 1 -> backward weights 0",
+        "backward relu 1 -> backward bias 0", "backward weights 0 -> check weights 0",
+        "backward weights 1 -> check weights 1"}) {
+    EXPECT_THAT(found, Contains(edge));
   }
 }
 
 // Infinities from the last layer back: each element of the gradient that is not finite is counted
 // once, whoever has written it, and the next step begins at 0.
 TEST_P(LargeLayers, WhatIsNotFiniteIsCounted) {
-  const std::vector<LayerEpilogues> none{{}, {}, {}}, masks{{true, false, false}, {}, {}},
-      all{{true, true, false}, {false, false, true}, {}};
-  for (const auto& epilogues : {none, masks, all}) {
-    if (GetParam() == Placement::kSplit && epilogues == all) continue;  // there is no such plan
-    StepWorld world({513, 514, 515, 2}, 2, GetParam(), 48, 1);
-    std::vector<std::uint8_t> pixels(2 * 513, 255), labels(2, 1);
-    world.options.train = {pixels.data(), labels.data(), 2};
-    FakeDevice device({});
-    auto memory = StepMemory::Create(device, world.options);
-    ASSERT_TRUE(memory.ok());
-    PinnedHost host(device, world.options);
-    const Plan plan = BuildStepPlan(world.options, *memory, host.host, epilogues);
-    int checks = 0;
-    const int last = static_cast<int>(plan.nodes().size()) - 1;
-    for (int node = 0; node < last; ++node) {
-      if (!plan.nodes()[static_cast<std::size_t>(node)].name.starts_with("check ")) continue;
-      ++checks;
-      EXPECT_TRUE(plan.Waits(last, node));
-    }
-    const int parts =
-        GetParam() == Placement::kSplit || GetParam() == Placement::kSplitWeights ? 3 : 1;
-    EXPECT_EQ(checks, 2 * parts + (epilogues == all ? 2 : 0));
-    auto executable = device.Prepare(plan, Device::How::kGraph);
-    ASSERT_TRUE(executable.ok()) << executable.status().message();
-    const auto not_finite = [&] {
-      std::uint64_t count = 0;
-      for (const auto& shard : host.gradients) {
-        count += static_cast<std::uint64_t>(
-            std::count_if(shard.begin(), shard.end(), [](float x) { return !std::isfinite(x); }));
-      }
-      return count;
-    };
-    const auto set = [&](std::size_t variable, std::size_t element, float value) {
-      const std::size_t cols = variable % 2 == 0 ? 2 : 1;  // asked for the last layer's and biases
-      for (const auto& part : world.options.memory.variables[variable]) {
-        const std::size_t row = element / cols;
-        if (row < part.first_row || row >= part.first_row + part.rows) continue;
-        host.values[static_cast<std::size_t>(part.shard)]
-                   [part.offset + element - part.first_row * cols] = value;
-      }
-    };
-    std::uint64_t number = 0;
-    for (const bool bad : {true, false}) {
-      for (const auto& shard : host.values) std::ranges::fill(shard, 0.f);
-      for (std::size_t i = 0; i < 514; ++i) set(1, i, 1);
-      for (std::size_t i = 0; i < 2 && bad; ++i) set(3, i, 1.2e-38f);
-      for (std::size_t i = 0; i < 4 && bad; ++i) set(4, i, i % 2 == 0 ? 3e38f : -3e38f);
-      host.Order(++number, {0, 1});
-      ASSERT_TRUE(device.Launch(**executable).ok());
-      ASSERT_TRUE(device.Synchronize(Soon()).ok());
-      EXPECT_EQ(host.host.line->number, number);
-      EXPECT_TRUE(std::isfinite(host.host.line->loss));
-      EXPECT_EQ(host.host.line->nonfinite, not_finite());
-      // All of the first layer, and of the second what belongs to two units.
-      EXPECT_EQ(host.host.line->nonfinite, bad ? 513u * 514 + 514 + 514 * 2 + 2 : 0u);
-    }
-    EXPECT_THAT(device.violations(), IsEmpty());
-    executable->reset();
+  StepWorld world({513, 514, 515, 2}, 2, GetParam(), 48, 1);
+  std::vector<std::uint8_t> pixels(2 * 513, 255), labels(2, 1);
+  world.options.train = {pixels.data(), labels.data(), 2};
+  FakeDevice device({});
+  auto memory = StepMemory::Create(device, world.options);
+  ASSERT_TRUE(memory.ok());
+  PinnedHost host(device, world.options);
+  const Plan plan = BuildStepPlan(world.options, *memory, host.host);
+  int checks = 0;
+  const int last = static_cast<int>(plan.nodes().size()) - 1;
+  for (int node = 0; node < last; ++node) {
+    if (!plan.nodes()[static_cast<std::size_t>(node)].name.starts_with("check ")) continue;
+    ++checks;
+    EXPECT_TRUE(plan.Waits(last, node));
   }
+  const int parts =
+      GetParam() == Placement::kSplit || GetParam() == Placement::kSplitWeights ? 3 : 1;
+  EXPECT_EQ(checks, 2 * parts);
+  auto executable = device.Prepare(plan, Device::How::kGraph);
+  ASSERT_TRUE(executable.ok()) << executable.status().message();
+  const auto not_finite = [&] {
+    std::uint64_t count = 0;
+    for (const auto& shard : host.gradients) {
+      count += static_cast<std::uint64_t>(
+          std::count_if(shard.begin(), shard.end(), [](float x) { return !std::isfinite(x); }));
+    }
+    return count;
+  };
+  const auto set = [&](std::size_t variable, std::size_t element, float value) {
+    const std::size_t cols = variable % 2 == 0 ? 2 : 1;  // asked for the last layer's and biases
+    for (const auto& part : world.options.memory.variables[variable]) {
+      const std::size_t row = element / cols;
+      if (row < part.first_row || row >= part.first_row + part.rows) continue;
+      host.values[static_cast<std::size_t>(part.shard)]
+                 [part.offset + element - part.first_row * cols] = value;
+    }
+  };
+  std::uint64_t number = 0;
+  for (const bool bad : {true, false}) {
+    for (const auto& shard : host.values) std::ranges::fill(shard, 0.f);
+    for (std::size_t i = 0; i < 514; ++i) set(1, i, 1);
+    for (std::size_t i = 0; i < 2 && bad; ++i) set(3, i, 1.2e-38f);
+    for (std::size_t i = 0; i < 4 && bad; ++i) set(4, i, i % 2 == 0 ? 3e38f : -3e38f);
+    host.Order(++number, {0, 1});
+    ASSERT_TRUE(device.Launch(**executable).ok());
+    ASSERT_TRUE(device.Synchronize(Soon()).ok());
+    EXPECT_EQ(host.host.line->number, number);
+    EXPECT_TRUE(std::isfinite(host.host.line->loss));
+    EXPECT_EQ(host.host.line->nonfinite, not_finite());
+    // All of the first layer, and of the second what belongs to two units.
+    EXPECT_EQ(host.host.line->nonfinite, bad ? 513u * 514 + 514 + 514 * 2 + 2 : 0u);
+  }
+  EXPECT_THAT(device.violations(), IsEmpty());
+  executable->reset();
 }
 
 TEST(LargeLayers, AProductThatDoesNotSayWhatItTouchesIsRefused) {
@@ -361,8 +311,7 @@ TEST(LargeLayers, AProductThatDoesNotSayWhatItTouchesIsRefused) {
   auto memory = StepMemory::Create(device, world.options);
   ASSERT_TRUE(memory.ok());
   const PinnedHost host(device, world.options);
-  const Plan good = BuildStepPlan(world.options, *memory, host.host,
-                                  {{true, true, false}, {false, false, true}, {}});
+  const Plan good = BuildStepPlan(world.options, *memory, host.host);
   EXPECT_TRUE(device.Prepare(good, Device::How::kGraph).ok());
   int ranges = 0;
   for (std::size_t node = 0; node < good.nodes().size(); ++node) {
@@ -386,7 +335,7 @@ TEST(LargeLayers, AProductThatDoesNotSayWhatItTouchesIsRefused) {
       EXPECT_THAT(refused.message(), HasSubstr("does not declare all"));
     }
   }
-  EXPECT_EQ(ranges, 21);
+  EXPECT_EQ(ranges, 17);
 }
 
 }  // namespace

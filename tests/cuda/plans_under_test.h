@@ -8,66 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "cuda/epilogue_choice.h"
 #include "cuda/fake_device.h"
 #include "cuda/step_plan.h"
 
 namespace passel::cuda {
-
-/// Epilogues that a device is asked for.
-inline constexpr LargeGemm::Epilogue kAsked[] = {
-    LargeGemm::Epilogue::kBiasReluMask, LargeGemm::Epilogue::kMask, LargeGemm::Epilogue::kMaskSums,
-    LargeGemm::Epilogue::kSums};
-
-/// `options` must outlive it. They are never run.
-class Plans {
- public:
-  explicit Plans(const StepEngineOptions& options) : options_(options), device_({}) {
-    memory_.emplace(std::move(StepMemory::Create(device_, options)).value());
-    blocks_.resize(options.memory.gradient_slots.size() * 2);
-    for (std::size_t slot = 0; slot < options.memory.gradient_slots.size(); ++slot) {
-      StepHostMemory host;
-      blocks_[2 * slot].resize(StepBlockSize(options.batch_size));
-      blocks_[2 * slot + 1].resize(sizeof(StepReportLine));
-      host.block = reinterpret_cast<const StepBlock*>(blocks_[2 * slot].data());
-      host.line = reinterpret_cast<StepReportLine*>(blocks_[2 * slot + 1].data());
-      for (std::size_t s = 0; s < options.memory.shard_values.size(); ++s) {
-        host.values.push_back(options.memory.shard_values[s].data());
-        host.gradients.push_back(options.memory.gradient_slots[slot][s].data());
-      }
-      hosts_.push_back(std::move(host));
-    }
-  }
-  std::vector<LayerEpilogues> Choose(const AskDevice& ask) {
-    explanations.clear();
-    auto chosen = ChooseEpilogues(options_, *memory_, hosts_, ask, [this](std::string_view text) {
-      explanations.emplace_back(text);
-    });
-    EXPECT_TRUE(chosen.ok()) << chosen.status().message();
-    return chosen.ok() ? std::move(chosen).value() : std::vector<LayerEpilogues>();
-  }
-  Plan Build(const std::vector<LayerEpilogues>& epilogues) {
-    return BuildStepPlan(options_, *memory_, hosts_.front(), epilogues);
-  }
-  const StepMemory& memory() const { return *memory_; }
-  const std::vector<StepHostMemory>& hosts() const { return hosts_; }
-
-  std::vector<std::string> explanations;
-
- private:
-  const StepEngineOptions& options_;
-  FakeDevice device_;
-  std::optional<StepMemory> memory_;
-  std::vector<std::vector<std::byte>> blocks_;
-  std::vector<StepHostMemory> hosts_;
-};
 
 /// The host memory of one gradient slot, all of it pinned; the values are those of the options.
 class PinnedHost {
@@ -104,6 +53,15 @@ class PinnedHost {
   StepBlock* block_;
   std::vector<Device::Memory> pinned_;
 };
+
+/// The plan of a step. It is never run: the memory that it names is gone.
+inline Plan PlanOf(const StepEngineOptions& options) {
+  FakeDevice device({});
+  const PinnedHost host(device, options);
+  const auto memory = StepMemory::Create(device, options);
+  EXPECT_TRUE(memory.ok()) << memory.status().message();
+  return memory.ok() ? BuildStepPlan(options, *memory, host.host) : Plan();
+}
 
 /// Forgets each edge of the plan that is `asked` for, in up to `seeds` orders of operations, until
 /// `differs` says that it shows. Returns the edges that did, "from -> to".

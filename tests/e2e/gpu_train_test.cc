@@ -223,31 +223,22 @@ TEST_F(GpuTrainTest, GpuWithoutMemoryIsNotWaitedForAtFirst) {
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 
-// Layers for cuBLASLt: what it does for them is said, and the same is learnt without.
-TEST_F(GpuTrainTest, EpiloguesOfLargeLayersAreSaid) {
-  const auto run = [&](const char* fake, const std::vector<std::string>& more) {
-    sandbox_.SetEnv("PASSEL_FAKE_GPU", fake);
+// Layers for cuBLASLt: they are named, and the same is learnt in either arena.
+TEST_F(GpuTrainTest, LayersForTheLibraryAreSaid) {
+  const auto run = [&](const std::vector<std::string>& more) {
     std::vector<std::string> flags = {"--num_gpus=1",     "--workers=1",
                                       "--train_steps=60", "--hidden_units=520,521",
                                       "--batch_size=9",   "--report=" + Report()};
     flags.insert(flags.end(), more.begin(), more.end());
     const Outcome outcome = sandbox_.Run(sandbox_.Train(flags), 120);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_THAT(outcome.err, Not(HasSubstr("fake GPU: ")));
-    return std::pair(outcome.err, ReadJson(Report()).at("test_accuracy").get<double>());
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("fused kernels and cuBLASLt (layers 0, 1), "),
+                                   Not(HasSubstr("fake GPU: "))));
+    return ReadJson(Report()).at("test_accuracy").get<double>();
   };
-  const auto [with, accuracy] = run("", {});
-  EXPECT_THAT(with, HasSubstr("(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)"));
+  const double accuracy = run({});
   EXPECT_GT(accuracy, 0.3);
-  const auto [without, same] = run("refuse_epilogue=RELU_AUX_BIAS", {"--arena=device"});
-  EXPECT_THAT(without, AllOf(HasSubstr("layer 0 keeps no mask of its ReLU: a kernel of our own "
-                                       "looks again, since the fake GPU has no algorithm"),
-                             HasSubstr("(layer 0: BGRADA; layer 1: BGRADA)")));
-  EXPECT_NEAR(same, accuracy, 0.01);
-  sandbox_.SetEnv("PASSEL_CUBLASLT_EPILOGUES", "half");
-  const Outcome refused = sandbox_.Run(sandbox_.Train({"--gpus=all", "--train_steps=50"}));
-  EXPECT_EQ(refused.code, 2) << refused.err;
-  EXPECT_THAT(refused.err, HasSubstr("is 'half', but it must be 'all' or 'none'"));
+  EXPECT_NEAR(run({"--arena=device"}), accuracy, 0.01);
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 
