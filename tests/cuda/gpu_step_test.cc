@@ -306,5 +306,24 @@ TEST_F(Gpu, Speed) {
   }
 }
 
+// The same of a network whose layers cuBLASLt computes. Values and gradients are copied, too.
+TEST_F(Gpu, LargeLayersSpeed) {
+  const std::vector<std::size_t> widths = Small() ? std::vector<std::size_t>{513, 513, 513, 10}
+                                                  : std::vector<std::size_t>{784, 2048, 2048, 10};
+  const std::size_t batch = Small() ? 3 : 4096;
+  for (const auto& [math, name] :
+       {std::pair{MathMode::kFloat32, "float32"}, std::pair{MathMode::kTf32, "tf32"},
+        std::pair{MathMode::kBfloat16, "bfloat16"}}) {
+    StepWorld world(widths, batch, Placement::kOneShard, 23, 3, Small() ? 50 : 20000);
+    world.options.math = math;
+    const auto engine = Make(world.options);
+    ASSERT_NE(engine, nullptr);
+    const double us = StepMicroseconds(*engine, world, 2, Small() ? 1 : 20, Small() ? 2 : 200);
+    ASSERT_FALSE(HasFailure());
+    std::printf("RESULT step of %zu-%zu-%zu-%zu, batch %zu, %s: %.1f us, %.0f steps/s\n", widths[0],
+                widths[1], widths[2], widths[3], batch, name, us, 1e6 / us);
+  }
+}
+
 }  // namespace
 }  // namespace passel::cuda
