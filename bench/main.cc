@@ -44,13 +44,6 @@ class ProgressReporter final : public benchmark::BenchmarkReporter {
   const std::int64_t start_ns_ = MonotonicNs();
 };
 
-std::string OpenBlasCore() {
-  const char* chosen = std::getenv("OPENBLAS_CORETYPE");
-  return chosen == nullptr
-             ? openblas_get_corename()
-             : fmt::format("{} (OPENBLAS_CORETYPE={})", openblas_get_corename(), chosen);
-}
-
 int Misuse(const std::string& sentence) {
   std::fprintf(stderr, "passel_bench: %s\n", sentence.c_str());
   return 2;
@@ -175,7 +168,7 @@ int Main(int argc, char** argv) {
   lab::NoteInterrupts();
   Report::Run run;
   run.machine = lab::DescribeMachine();
-  run.machine.emplace_back("OpenBLAS", fmt::format("core {}", OpenBlasCore()));
+  run.machine.emplace_back("OpenBLAS", fmt::format("core {}", openblas_get_corename()));
   run.usable_cores = suite.usable_cores();
   run.load_average_before = lab::LoadAverage();
   const lab::CpuTimes before = lab::ReadCpuTimes();

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "job/ask_jobs.h"
+#include "job/blas_variables.h"
 #include "job/exit_code.h"
 
 // Workers that are a program of somebody else: what a task of ours has in its arguments, they learn
@@ -106,6 +107,7 @@ void Supervisor::BecomeProgram(const Child& child, double spin_us, SpawnOptions*
   const std::string threads = wanted == nullptr ? std::to_string(own) : wanted;
   set("OMP_NUM_THREADS", threads);
   set("OPENBLAS_NUM_THREADS", threads);
+  if (std::getenv(kBlasCoreIsOurs) != nullptr) spawn->not_handed_on = {kBlasCore, kBlasCoreIsOurs};
   // Lines as they are printed: the last ones of a worker that is killed are not lost.
   SetUnlessSet("PYTHONUNBUFFERED", "1", spawn);
 }

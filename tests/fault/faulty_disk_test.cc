@@ -261,6 +261,7 @@ TEST_F(FaultyDiskTest, WithoutLocksItGetsNoCheckpoints) {
 
 TEST_F(FaultyDiskTest, ThreadsThatCannotBeStartedEndNoTraining) {
   sandbox_.SetEnv("OPENBLAS_NUM_THREADS", "1");
+  sandbox_.SetEnv("OPENBLAS_CORETYPE", "Prescott");
   int trained = 0, hits = 0;
   for (int thread = 1; thread <= 16; thread += 3) {
     fs::remove_all(Folder());

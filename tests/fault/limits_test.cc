@@ -46,6 +46,7 @@ TEST(LimitTest, StackThatIsTooSmallIsRefusedAndASoftLimitIsRaised) {
                 AllOf(HasSubstr("65536 bytes"), HasSubstr("262144"), HasSubstr("ulimit -s")));
   }
   sandbox.SetEnv("OPENBLAS_NUM_THREADS", "1");  // else it is executed once more because of that
+  sandbox.SetEnv("OPENBLAS_CORETYPE", "Prescott");
   const Outcome raised =
       RunBehind(sandbox, "ulimit -S -s 64", sandbox.Train({"--train_steps=20", "--evaluator"}));
   EXPECT_EQ(raised.code, 0) << raised.err;

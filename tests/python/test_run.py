@@ -343,8 +343,9 @@ def test_each_worker_has_its_share_of_the_processors(start, monkeypatch):
         import os
         print("share", *sorted(os.sched_getaffinity(0)), "threads", os.environ["OMP_NUM_THREADS"],
               os.environ["OPENBLAS_NUM_THREADS"], flush=True)
+        print("core", os.environ.get("OPENBLAS_CORETYPE"), os.environ.get("PASSEL_BLAS_CORE"), flush=True)
         """
-    for name in "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS":
+    for name in "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE":
         monkeypatch.delenv(name, raising=False)
     quota = re.search(r"a CPU quota pays for (\d+)", subprocess.run([passel.program(), "topology"], text=True, check=True,
                                                                     capture_output=True, timeout=60).stdout)
@@ -358,6 +359,7 @@ def test_each_worker_has_its_share_of_the_processors(start, monkeypatch):
             running = start(text, run=["--workers=2", *flags]).end()
             shares = [set(map(int, share.split())) for share in re.findall(r"share ([\d ]+) threads", running.out)]
             assert len(shares) == 2 and running.out.count(f" threads {own} {own}\n") == 2, running.out
+            assert running.out.count("core None None\n") == 2, running.out  # passel's own choice is not theirs
             if bound:
                 assert all(len(share) == own and share <= processors for share in shares) and not shares[0] & shares[1]
             else:
