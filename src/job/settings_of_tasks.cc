@@ -14,7 +14,8 @@ SettingGroup JobGroup() {
       "Job",
       {{"ps", At<&S::ps>(), "Number of ps tasks. 0: one process without a ps, which is one worker",
         InShortHelp(Only("train"))},
-       {"workers", At<&S::workers>(), "Number of worker tasks", InShortHelp(Only("train"))},
+       {"workers", At<&S::workers>(), "Number of worker tasks; unasked at most one for each GPU",
+        InShortHelp(Only("train"))},
        {"max_workers", At<&S::max_workers>(),
         "Keep memory and places for so many workers: passel ctl scale changes their number while "
         "they train. Default: no more than it begins with"},
