@@ -131,9 +131,8 @@ Result<Subprocess> Subprocess::Spawn(const SpawnOptions& options) {
     const std::string_view name = entry.substr(0, entry.find('=') + 1);
     const bool replaced = std::any_of(options.environment.begin(), options.environment.end(),
                                       [&](const std::string& n) { return n.starts_with(name); });
-    const bool left_out =
-        std::any_of(options.not_handed_on.begin(), options.not_handed_on.end(),
-                    [&](const std::string& n) { return name == n + "="; });
+    const bool left_out = std::any_of(options.not_handed_on.begin(), options.not_handed_on.end(),
+                                      [&](const std::string& n) { return name == n + "="; });
     if (!replaced && !left_out) envp.push_back(*e);
   }
   for (const std::string& e : options.environment) envp.push_back(const_cast<char*>(e.c_str()));

@@ -24,13 +24,13 @@ namespace passel {
 
 struct SpawnOptions {
   std::string executable = "/proc/self/exe";
-  std::vector<std::string> arguments;    ///< without argv[0]
-  std::string name = "passel";           ///< argv[0]
-  std::vector<std::string> environment;  ///< "NAME=value", added to ours
+  std::vector<std::string> arguments;      ///< without argv[0]
+  std::string name = "passel";             ///< argv[0]
+  std::vector<std::string> environment;    ///< "NAME=value", added to ours
   std::vector<std::string> not_handed_on;  ///< names of variables of ours that it does not get
-  std::vector<int> inherited_fds;        ///< under the same numbers
-  std::vector<int> cpus;                 ///< the child may run on these; empty: as we may
-  int out = -1, err = -1;                ///< its descriptors 1 and 2; -1: ours
+  std::vector<int> inherited_fds;          ///< under the same numbers
+  std::vector<int> cpus;                   ///< the child may run on these; empty: as we may
+  int out = -1, err = -1;                  ///< its descriptors 1 and 2; -1: ours
 };
 
 /// How a child ended.

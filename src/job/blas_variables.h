@@ -1,4 +1,5 @@
-// blas_variables.h - which kernels OpenBLAS is to use: read by its constructor, from the environment.
+// blas_variables.h - which kernels OpenBLAS is to use: read by its constructor, from the
+// environment.
 
 #pragma once
 

@@ -125,9 +125,8 @@ TEST_F(NvtxGpuTest, RoundsWaitAsOnACpu) {
 
 // Parameters in the memory of the GPU: the same ranges, and each renewal of their shadow.
 TEST_F(NvtxGpuTest, ShadowOfTheParametersIsRenewedBetweenSteps) {
-  const Recording recording =
-      Record({"--workers=2", "--train_steps=120", "--num_gpus=1", "--arena=device",
-                                       "--shadow_interval=0.01"});
+  const Recording recording = Record({"--workers=2", "--train_steps=120", "--num_gpus=1",
+                                      "--arena=device", "--shadow_interval=0.01"});
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     for (const Node& step : worker.Named("step")) {
@@ -147,9 +146,8 @@ TEST_F(NvtxGpuTest, ShadowOfTheParametersIsRenewedBetweenSteps) {
 // The push of a step that makes its update itself begins before it and ends behind it: its range is
 // what is left to do then, and there is no update of its own.
 TEST_F(NvtxGpuTest, StepsThatUpdateHaveAPushWithoutAnUpdateInIt) {
-  const Recording recording = Record(
-      {"--workers=2", "--train_steps=120", "--num_gpus=1", "--arena=device", "--optimizer=sgd",
-       "--mode=ssp"});
+  const Recording recording = Record({"--workers=2", "--train_steps=120", "--num_gpus=1",
+                                      "--arena=device", "--optimizer=sgd", "--mode=ssp"});
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     for (const char* name : {"pull", "launch", "compute", "await_device", "push"}) {

@@ -11,10 +11,10 @@
 // OpenBLAS  It starts a thread for each core in its constructor unless OPENBLAS_NUM_THREADS says 1.
 //           These threads wait forever where address space is short, and where no thread may be
 //           started the constructor ends the process by SIGINT. Here --threads_per_worker decides.
-//           It chooses its kernels by a list of processors. Version 0.3.21 takes some that are newer
-//           (Raptor Lake, Emerald Rapids) for a Pentium 4, and multiplies at a third of the speed; on
-//           AMD's Zen those of Haswell are faster than those of Zen. So they are chosen here, by what
-//           the processor can do, unless OPENBLAS_CORETYPE is set.
+//           It chooses its kernels by a list of processors. Version 0.3.21 takes some that are
+//           newer (Raptor Lake, Emerald Rapids) for a Pentium 4, and multiplies at a third of the
+//           speed; on AMD's Zen those of Haswell are faster than those of Zen. So they are chosen
+//           here, by what the processor can do, unless OPENBLAS_CORETYPE is set.
 //
 // Either change counts from the next start of a program only, so this one is executed once more.
 
@@ -40,7 +40,8 @@ struct CoreSettings {
   char core[32];
   char mark[32];
 };
-constinit CoreSettings g_cooperlake = {"OPENBLAS_CORETYPE=Cooperlake", "PASSEL_BLAS_CORE=Cooperlake"};
+constinit CoreSettings g_cooperlake = {"OPENBLAS_CORETYPE=Cooperlake",
+                                       "PASSEL_BLAS_CORE=Cooperlake"};
 constinit CoreSettings g_skylake = {"OPENBLAS_CORETYPE=SkylakeX", "PASSEL_BLAS_CORE=SkylakeX"};
 constinit CoreSettings g_haswell = {"OPENBLAS_CORETYPE=Haswell", "PASSEL_BLAS_CORE=Haswell"};
 
