@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   char* const names = malloc(count * 16);
   if (variables == NULL || names == NULL) return 2;
   for (size_t i = 0; i < count; ++i) {
-    snprintf(names + i * 16, 16, "v%zu", i);
+    snprintf(names + i * 16, 16, "v%u", (unsigned)i);
     variables[i] = (passel_variable){sizeof *variables, names + i * 16, shape, 1};
   }
   const char* const settings[] = {"optimizer=sgd", "mode=hogwild"};

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "store/membership.h"
+#include "store/rates.h"
 #include "store/scale.h"
 
 namespace passel::job {
@@ -51,6 +52,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   JobStatus status;
   status.modes = ModesSoFar(memory);
   if (const std::optional<ModeWord> wish = WishedMode(memory)) status.wish = wish->setting;
+  status.rates = RatesNow(memory);
   status.global_step = Read(memory.state->global_step);
   status.restored_step = Read(memory.state->restored_step);
   status.restored_local_steps =
@@ -134,6 +136,14 @@ Json Describe(const std::vector<Metric>& metrics) {
   return described;
 }
 
+Json Describe(const std::vector<GroupRates>& rates) {
+  Json described = Json::MakeList();
+  for (const GroupRates& group : rates) {
+    described.Add({{"learning_rate", group.learning_rate}, {"weight_decay", group.weight_decay}});
+  }
+  return described;
+}
+
 const char* DeviceName(std::uint64_t device) {
   return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
 }
@@ -210,6 +220,7 @@ Json DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
               {"modes", modes},
               {"changing", wish},
               {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
+              {"rates", Describe(status.rates)},
               {"parameters", arena.plan().variables.TotalElements()},
               {"shards", arena.plan().variables.shards()},
               {"bytes", arena.bytes()},

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "cluster/worker_names.h"
 #include "job/worker_counts.h"
+#include "optim/optimizer.h"
 #include "shm/arena.h"
 #include "store/metrics.h"
 #include "store/mode_change.h"
@@ -39,6 +40,7 @@ struct JobStatus {
   /// Of these, those of the checkpoint that the job began with.
   std::int64_t restored_step = 0;
   std::uint64_t restored_local_steps = 0;
+  std::vector<GroupRates> rates;  ///< of each group of variables; empty: none were set
   HistogramSummary staleness;
   HistogramSummary push_latency_ns;
   std::vector<BucketCount> staleness_buckets, push_latency_buckets;  ///< the same, whole
@@ -62,6 +64,8 @@ std::vector<Metric> MeanMetrics(const JobStatus& status);
 std::string InWords(const Metric& metric, int digits);
 /// {"reward":1.5,...}
 Json Describe(const std::vector<Metric>& metrics);
+/// [{"learning_rate":0.001,"weight_decay":0},...]
+Json Describe(const std::vector<GroupRates>& rates);
 
 /// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
 const char* DeviceName(std::uint64_t device);

@@ -205,6 +205,7 @@ std::string ToJson(const JobReport& r) {
   json["device"] = DeviceOf(r);
   json["model"] = r.model;
   json["optimizer"] = r.optimizer;
+  json["rates"] = Describe(r.status.rates);
   json["data"] = r.data;
   json["ps"] = r.ps;
   json["pinned"] = r.pinned;

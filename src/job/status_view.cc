@@ -36,6 +36,11 @@ void JsonMembers(JsonReader& members, WorkerView& worker) {
   members.IfAny("metrics", worker.metrics);
   members("heartbeat_age_seconds", worker.heartbeat_age_seconds);
 }
+void JsonMembers(JsonReader& members, RatesView& rates) {
+  members.MayHaveOthers();
+  members("learning_rate", rates.learning_rate);
+  members("weight_decay", rates.weight_decay);
+}
 void JsonMembers(JsonReader& members, ArenaView& arena) {
   members.MayHaveOthers();
   members("mode", arena.mode);
@@ -56,6 +61,7 @@ void JsonMembers(JsonReader& members, ArenaView& arena) {
   members.IfAny("shadow", arena.shadow);
   members.IfAny("changing", arena.changing);
   members("modes", arena.modes);
+  members.IfAny("rates", arena.rates);
   members("workers", arena.workers);
 }
 void JsonMembers(JsonReader& members, StatusView& status) {

@@ -42,6 +42,11 @@ struct WorkerView {
   double heartbeat_age_seconds = 0;
 };
 
+struct RatesView {
+  double learning_rate = 0, weight_decay = 0;
+  friend bool operator==(const RatesView&, const RatesView&) = default;
+};
+
 struct ArenaView {
   std::string mode, optimizer;
   std::uint32_t mode_number = 0;
@@ -56,6 +61,7 @@ struct ArenaView {
   std::optional<ShadowView> shadow;
   std::optional<ChangeView> changing;
   std::vector<ModeView> modes;
+  std::vector<RatesView> rates;  // of each group; empty: none were set
   std::vector<WorkerView> workers;
 };
 

@@ -140,6 +140,40 @@ def test_the_chief_alone_sets_them(start):
     """, run=["--workers=2"]).end()
 
 
+def test_status_and_report_show_them(start, tmp_path, job_id):
+    def status(*flags):
+        return subprocess.run([passel.program(), "ctl", "status", job_id, *flags], text=True, check=True,
+                              capture_output=True, timeout=60).stdout
+
+    report = tmp_path / "report.json"
+    running = start(f"""
+        import sys, passel
+        with passel.join({SHAPES}, groups={GROUPS}, optimizer="adamw", learning_rate=0.1) as job:
+            job.pull()
+            for gradient in job.gradients.values():
+                gradient[...] = 0
+            job.step()
+            print("none", flush=True)
+            while not job.stopped:
+                job.pull()
+                for gradient in job.gradients.values():
+                    gradient[...] = 0
+                if job.is_chief:
+                    job.set_rates([(0.01, 0.5), (0.002, 0), (1e-5, 0.25)])
+                job.step()
+                print("set", flush=True)
+        """, run=["--workers=1", f"--job_id={job_id}", f"--report={report}"])
+    running.await_text("set")
+    shown = [{"learning_rate": 0.01, "weight_decay": 0.5}, {"learning_rate": 0.002, "weight_decay": 0},
+             {"learning_rate": 1e-5, "weight_decay": 0.25}]
+    assert json.loads(status("--json"))["arena"]["rates"] == shown
+    assert ("learning rates 0.01 (weight decay 0.5), 0.002, 1e-05 (weight decay 0.25), of the groups in turn\n"
+            in status())
+    subprocess.run([passel.program(), "ctl", "stop", job_id], check=True, timeout=60)
+    running.end()
+    assert json.loads(report.read_text())["rates"] == shown
+
+
 def test_another_grouping_is_refused_with_the_difference(start):
     running = start("""
         import passel, os

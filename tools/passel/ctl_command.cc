@@ -110,6 +110,18 @@ std::string DescribeChange(const job::ChangeView& changing) {
                      fmt::join(changing.waits_for, ", "));
 }
 
+// "learning rates 0.01 (weight decay 0.1), 0.001, of the groups in turn"
+std::string DescribeRates(const std::vector<job::RatesView>& rates) {
+  std::string text;
+  for (const job::RatesView& group : rates) {
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{:.6g}", group.learning_rate);
+    if (group.weight_decay != 0) text += fmt::format(" (weight decay {:.6g})", group.weight_decay);
+  }
+  return rates.size() == 1 ? "learning rate " + text
+                           : fmt::format("learning rates {}, of the groups in turn", text);
+}
+
 void Print(const job::JobAnswer& job, const job::StatusView& status) {
   fmt::print("job {}, {} process {}\n", job.job, status.alone ? "one" : "ps/0 is", status.pid);
   if (!job.silent.empty()) fmt::print("no answer from {}\n", Silent(job));
@@ -122,6 +134,7 @@ void Print(const job::JobAnswer& job, const job::StatusView& status) {
   fmt::print("started {}\n", Started(a));
   fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of {} bytes\n", a.mode,
              a.optimizer, a.parameters, status.alone ? 0 : a.shards, a.bytes);
+  if (!a.rates.empty()) fmt::print("{}\n", DescribeRates(a.rates));
   fmt::print("global step {}{}, local steps {}, {:.0f} steps/s since the first{}\n", a.global_step,
              a.target_step ? " of " + Target(a) : "", a.local_steps, a.steps_per_second,
              a.stopped ? ", stopping" : "");
