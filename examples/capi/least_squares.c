@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   const float *w = NULL, *b = NULL;
   float *gradient_w = NULL, *gradient_b = NULL;
   passel_status status = PASSEL_OK;
-  for (int step = 0; step < 2000 && status == PASSEL_OK; ++step) {
+  for (int step = 0; step < 10000 && status == PASSEL_OK; ++step) {
     if ((status = passel_pull(job, PASSEL_PULL_AUTO)) != PASSEL_OK) break;
     Check(passel_values(job, 0, &w, NULL));
     Check(passel_values(job, 1, &b, NULL));

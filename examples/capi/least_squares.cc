@@ -39,7 +39,7 @@ int main(int argc, char** argv) try {
                                                {sizeof(passel_variable), "b", nullptr, 0, 0}};
   const Job job({argv + 1, argv + argc}, variables);
   Job::Check(passel_initialize(job, nullptr, 60));
-  for (int step = 0; step < 2000; ++step) {
+  for (int step = 0; step < 10000; ++step) {
     Job::Check(passel_pull(job, PASSEL_PULL_AUTO));
     float gradient[2] = {};
     for (float x = -1; x < 1; x += 0.125F) {

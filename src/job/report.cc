@@ -252,7 +252,7 @@ std::string ToJson(const JobReport& r) {
     json["curve"].Add({{"seconds", point.seconds},
                        {"global_step", point.global_step},
                        {"loss", point.loss},
-                       {"accuracy", point.accuracy},
+                       {"accuracy", r.model.empty() ? Json() : Json(point.accuracy)},
                        {"steps_per_second", point.steps_per_second},
                        {"staleness_mean", point.staleness_mean},
                        {"staleness_p99", point.staleness_p99},

@@ -91,7 +91,8 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   const bool missing_chief = options_.part == nullptr && child.index == 0 && !Initialized();
   const int most = missing_chief && exit.signalled ? std::max(options_.max_restarts, kLeastRestarts)
                                                    : options_.max_restarts;
-  const bool again = rule.worker == AfterExit::kAgain && !stopping_ && !stopped && !child.gone &&
+  const bool given_up = child.gone;  // it was killed, since the others were done
+  const bool again = rule.worker == AfterExit::kAgain && !stopping_ && !stopped && !given_up &&
                      child.wanted && PlanRestart(child, most);
   child.gone = !again && child.wanted;  // whom nobody wants any more nobody misses
   // It may have died before it could leave. After a clean end this changes nothing.
@@ -126,7 +127,11 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   }
   if (!again && IsProgram(child) && child.wanted) {
     outcome_.lives.LastDeathEndedJob();
-    LogError("{}; --max_restarts {} is used up: giving up{}", what, most, AfterFirstDeath());
+    if (given_up) {
+      LogError("{}: giving up{}", what, AfterFirstDeath());
+    } else {
+      LogError("{}; --max_restarts {} is used up: giving up{}", what, most, AfterFirstDeath());
+    }
     BeginStopping(kExitFailed, false);
     return;
   }

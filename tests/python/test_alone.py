@@ -245,6 +245,27 @@ def test_a_stop_ends_a_loop_that_does_not_ask():
     assert applied == [True] * 3 + [False]
 
 
+def test_others_may_be_late_as_long_as_settings_say(monkeypatch):
+    monkeypatch.setenv("PASSEL_SETTINGS", "mode=barrier\nstall_limit=7\n")
+    for given, settings, seconds in ((None, {}, (300, 60, 67)), (None, {"stall_limit": 900, "start_wait": 5}, (5, 60, 960)),
+                                     (2, {"stall_limit": 900}, (2, 2, 2)), (None, {"stall_limit": "soon"}, (300, 60, 660))):
+        assert passel._job._timeouts(given, settings) == seconds
+
+
+class Odd:
+    def __dlpack__(self, **_):
+        raise RuntimeError("its memory is elsewhere")
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def test_what_cannot_be_seen_as_an_array_is_named(job):
+    with pytest.raises(passel.InvalidArgument, match=r"'w' is described by a Odd \(its memory is elsewhere\)"):
+        job.leave()
+        passel.join({"w": Odd()})
+
+
 def test_a_child_of_fork_reads_arrays_and_may_not_step(job):
     fill(job, 1)
     job.pull()
@@ -253,12 +274,13 @@ def test_a_child_of_fork_reads_arrays_and_may_not_step(job):
     child = os.fork()
     if child == 0:
         refused = 0
-        for call in (job.pull, job.push, lambda: job.gradients, lambda: job.stopped, lambda: passel.join({"w": 1})):
+        for call in (job.pull, job.push, job.leave, lambda: job.gradients, lambda: job.stopped,
+                     lambda: passel.join({"w": 1})):
             try:
                 call()
             except passel.FailedPrecondition as error:
                 refused += "fork()" in str(error)
-        os._exit(0 if refused == 5 and float(view[0, 0]) == -0.5 else 1)
+        os._exit(0 if refused == 6 and float(view[0, 0]) == -0.5 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     fill(job, 1)
     assert job.step().global_step == 2

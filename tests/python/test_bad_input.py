@@ -11,7 +11,6 @@ ODD = [
     (lambda job: passel.join(3), "takes a dict of the variables by their names, not a int"),
     (lambda job: passel.join([("w", 2)]), "not a list"),
     (lambda job: passel.join({"w": 2}, timeout="soon"), "a timeout is a number of seconds, not 'soon'"),
-    (lambda job: passel.join({"w": 2}, timeout=None), "not None"),
     (lambda job: passel.join({"w": 2**70}), r"'w' has the shape \(11805.*,\).* at most 9223372036854775807"),
     (lambda job: passel.join({"w": (2, -2**70)}), "at most 9223372036854775807"),
     (lambda job: passel.join({"w": (2**31, 2**31)}), "has more than 9223372036854775807 bytes"),
@@ -48,7 +47,7 @@ def test_what_is_of_another_type_has_a_sentence(job_id):
             job.gradients["w"][...] = 1
             job.step()
 
-        for call, sentence in ODD[12:]:
+        for call, sentence in ODD[11:]:
             with pytest.raises(passel.InvalidArgument, match=sentence):
                 call(job)
         train()
@@ -62,7 +61,7 @@ def test_what_is_of_another_type_has_a_sentence(job_id):
                     call()
             assert reader.wait_version(np.int64(1)) == 1
         np.testing.assert_array_equal(job.pull()["w"], -1)
-    for call, sentence in ODD[:12]:
+    for call, sentence in ODD[:11]:
         with pytest.raises(passel.InvalidArgument, match=sentence):
             call(None)
 

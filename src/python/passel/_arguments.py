@@ -1,6 +1,7 @@
 """What programs give, checked before the library has it: one sentence for what is of another type."""
 
 import operator
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,19 @@ def text(value: Any, what: str) -> str:
 def settings(given: Mapping[str, Any]) -> list[str]:
     """As passel_open() takes them; what is None is as if it was not there."""
     return [text(f"{name}={_spelled(value)}", "a setting") for name, value in given.items() if value is not None]
+
+
+def in_force(name: str, given: Mapping[str, Any], default: float) -> float:
+    """The setting of the script, or of `passel run`; what is no number the library refuses."""
+    value = given.get(name)
+    if value is None:
+        for line in os.environ.get("PASSEL_SETTINGS", "").splitlines():
+            if line.startswith(f"{name}="):
+                value = line.partition("=")[2]
+    try:
+        return default if value is None else float(value)
+    except (TypeError, ValueError):
+        return default
 
 
 def variables(given: Any) -> tuple[dict[str, tuple[int, ...]], list[Array | None]]:
@@ -173,9 +187,9 @@ def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
         return tuple(int(d) for d in given), None
     try:
         array = given if isinstance(given, np.ndarray) else _viewed(given)
-    except (TypeError, ValueError, BufferError, AttributeError):
-        raise InvalidArgument(f"variable {name!r} is described by a {type(given).__name__}: give a shape "
-                              "as a tuple, or an array of float32") from None
+    except (TypeError, ValueError, BufferError, AttributeError, RuntimeError) as error:
+        raise InvalidArgument(f"variable {name!r} is described by a {type(given).__name__} ({error}): give a shape "
+                              "as a tuple, or an array of float32 in memory of the host") from None
     if array.dtype != np.float32:
         raise InvalidArgument(f"variable {name!r} is of {array.dtype}, and passel trains float32 alone: "
                               "give it .astype(numpy.float32)")

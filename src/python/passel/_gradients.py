@@ -35,6 +35,9 @@ class Gradients(Mapping[str, Array]):
             array = np.asarray(gradient)
         except (TypeError, ValueError):
             array = np.asarray(None)
+        except RuntimeError as error:  # of a tensor
+            raise InvalidArgument(f"the gradient of variable {name!r} is a {type(gradient).__name__} ({error}): give an "
+                                  "array") from None
         if not np.can_cast(array.dtype, np.float32, "same_kind"):
             raise InvalidArgument(f"the gradient of variable {name!r} is {reprlib.repr(gradient)}, and that is no "
                                   f"array of real numbers: give one of the shape {own.shape}")

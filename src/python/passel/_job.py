@@ -49,10 +49,12 @@ class Job:
     gets FailedPrecondition from everything else.
     """
 
-    def __init__(self, core: "_core.Job", shapes: dict[str, tuple[int, ...]], timeout: float) -> None:
+    def __init__(self, core: "_core.Job", shapes: dict[str, tuple[int, ...]], timeout: float,
+                 wait_timeout: float) -> None:
         self._core = core
         self._shapes = shapes
         self._timeout = timeout
+        self._wait_timeout = wait_timeout
         self._told_to_go = False
         self._over = False  # the next push raises Cancelled
         self._knows = False  # the script has been shown the stop
@@ -175,7 +177,7 @@ class Job:
             self._skips, self._over = False, True
             return Outcome(False, 1, self.global_step, 0)
         try:
-            outcome = self._core.wait(self._timeout if timeout is None else _arguments.seconds(timeout))
+            outcome = self._core.wait(self._wait_timeout if timeout is None else _arguments.seconds(timeout))
         except Cancelled:
             outcome = (False, 1, self.global_step, 0)
             self._over = True
@@ -271,11 +273,14 @@ class Job:
         """
         if self._left:
             return
-        self._left = os.getpid() == self._pid  # a child of fork() is refused
+        if os.getpid() != self._pid:
+            self._core.global_step()  # which says that this is a child of fork()
+            return
+        self._left = True
         try:
             self._core.leave()
         finally:
-            while self._left and self._at_leave:
+            while self._at_leave:
                 self._at_leave.pop()()
 
     def __enter__(self) -> "Job":
@@ -330,7 +335,7 @@ class Job:
 
 
 def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = None,
-         optimizer_state: OptimizerState | None = None, timeout: float = 60.0, **settings: Any) -> Job:
+         optimizer_state: OptimizerState | None = None, timeout: float | None = None, **settings: Any) -> Job:
     """Joins the job, as the worker that `passel run` or the settings name, or alone.
 
     variables: for each name a shape (a tuple, or a whole number), or the first values as an array of
@@ -341,7 +346,9 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
     optimizer_state: with what the optimizer begins, as Job.optimizer_state() gives it: the job begins at
         the global step optimizer_state.step. The chief's counts, unless the job has values already or
         goes on from a checkpoint.
-    timeout: seconds for first values, and for each push and wait without a timeout of its own.
+    timeout: seconds for first values, and for each push and wait without a timeout of its own. None: as long
+        as others may take: start_wait (300) for first values, stall_limit (600) and a minute for the outcome
+        of a push, else 60.
     settings: those of `passel task` by their names, as mode="barrier", optimizer="adam",
         learning_rate=0.001. They beat those of `passel run`.
 
@@ -356,20 +363,29 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
                 "memory: join in a process that is started anew")
         raise AlreadyExists(f"this process is in job {before.id} already, and has one at a time: call "
                             "leave() of that job first")
-    timeout = _arguments.seconds(timeout)
+    first, each, outcome = _timeouts(timeout, settings)
     shapes, values = _arguments.variables(variables)
     step, names, slots = _arguments.state(optimizer_state, shapes)
     core = _core.Job(_arguments.settings(settings), list(shapes), [list(shape) for shape in shapes.values()],
                      _arguments.groups(groups, shapes))
-    job = Job(core, shapes, timeout)
+    job = Job(core, shapes, each, outcome)
     try:
-        core.initialize(values, step, names, slots, timeout)
+        core.initialize(values, step, names, slots, first)
     except BaseException:
         job.leave()
         raise
     job._listen()
     _open = weakref.ref(job)
     return job
+
+
+def _timeouts(timeout: float | None, settings: Mapping[str, Any]) -> tuple[float, float, float]:
+    """For first values, for what has a timeout, and for the outcome of a push."""
+    if timeout is not None:
+        seconds = _arguments.seconds(timeout)
+        return seconds, seconds, seconds
+    # A worker that is late, or long at a step, is in the right as long as these say.
+    return _arguments.in_force("start_wait", settings, 300.0), 60.0, _arguments.in_force("stall_limit", settings, 600.0) + 60
 
 
 def _in_child() -> None:

@@ -44,7 +44,7 @@ class Reader:
 
     @property
     def values(self) -> Mapping[str, Array]:
-        """What read() has copied: always the same arrays, and this process's own."""
+        """What read() has copied: always the same arrays, and this process's own. Zeros before the first read()."""
         return self._values
 
     def read(self, how: Read = "now", timeout: float | None = None) -> Reading:
@@ -68,6 +68,9 @@ class Reader:
         if not self._detached:
             self._detached = True
             self._core.detach()
+
+    def __repr__(self) -> str:
+        return f"<passel.Reader of {', '.join(self._values)}{', detached' if self._detached else ''}>"
 
     def __enter__(self) -> "Reader":
         return self

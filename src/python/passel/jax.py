@@ -55,7 +55,7 @@ class SharedTree:
         return self.job.mode in ("barrier", "replicas")
 
 
-def share(params: Any, optimizer: str = "adamw", lr: float = 1e-3, *, timeout: float = 60.0, **settings: Any) -> SharedTree:
+def share(params: Any, optimizer: str = "adamw", lr: float = 1e-3, *, timeout: float | None = None, **settings: Any) -> SharedTree:
     """Joins a job whose variables are the leaves of the pytree `params`, by the names of their paths.
 
     optimizer: one of passel's own, with its settings (docs/optimizers.md); for all else as passel.join(). Raises an

@@ -19,7 +19,7 @@ from ._state import from_torch
 
 def share(model: torch.nn.Module, optimizer: Any = "adam", *, params: Any = None, pull: str = "auto",
           push_every: int = 1, buffers: str = "own", masters: bool = False, state_dict: dict[str, Any] | None = None,
-          timeout: float = 60.0, **settings: Any) -> JobOptimizer:
+          timeout: float | None = None, **settings: Any) -> JobOptimizer:
     """Joins a job whose variables are the parameters of `model`, and returns its optimizer.
 
     optimizer: "sgd", "momentum", "nesterov", "adam", "adamw", "adagrad" or such a class: what torch.optim computes
@@ -52,7 +52,7 @@ def share(model: torch.nn.Module, optimizer: Any = "adam", *, params: Any = None
 
 
 def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push_every: int, buffers: str, masters: bool,
-            state_dict: dict[str, Any] | None, timeout: float, settings: dict[str, Any]) -> SharedOptimizer:
+            state_dict: dict[str, Any] | None, timeout: float | None, settings: dict[str, Any]) -> SharedOptimizer:
     rule, others = formula(optimizer, settings)
     groups, shared = grouped(model, params)
     check(shared, masters)
@@ -78,7 +78,7 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     return opt
 
 
-def _delta(model: torch.nn.Module, push_every: int, buffers: str, timeout: float, state_dict: Any,
+def _delta(model: torch.nn.Module, push_every: int, buffers: str, timeout: float | None, state_dict: Any,
            settings: dict[str, Any]) -> DeltaOptimizer:
     inner = settings.pop("inner", None)
     elastic = settings.pop("elastic", None)
