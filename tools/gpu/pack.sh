@@ -89,7 +89,7 @@ pack() {
   local folder status=0
   folder=$(mktemp -d) || return 1
   set -o pipefail
-  if fill "$folder" && { head_of_pack && tar -c --owner=0 --group=0 -C "$folder" . | XZ_OPT=${XZ_OPT:--6} xz -T0; } > "$1" &&
+  if fill "$folder" && { head_of_pack && tar -c --owner=0 --group=0 -C "$folder" . | XZ_OPT=${XZ_OPT:--9} xz -T0; } > "$1" &&
      chmod +x "$1"; then
     say "packed $(( $(stat -c %s "$1") / 1000000 )) MB in $1, $([[ -n $mnist ]] && echo with || echo without) MNIST"
   else
