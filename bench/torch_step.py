@@ -8,8 +8,9 @@ What PyTorch costs with passel.torch, beside PyTorch's own ways. PARTs (all of t
             the same push, wait and pull in C (bench/capi_step.c). Limit: 5 us and 1 us per parameter.
   hogwild   MNIST (or generated digits), MLP 784-100-10, batch 100, a thread and a core each: steps/s of all
             processes together, in turns: forward and backward alone, passel with Adam and SGD,
-            torch.multiprocessing's shared parameters with Adam (as it is by default, and fused=True) and SGD; and the accuracy of each seed. With --device
-            cuda all processes compute on one GPU, and the limits, which are of the CPU, do not count.
+            torch.multiprocessing's shared parameters with Adam (as it is by default, and fused=True) and SGD; and
+            the accuracy of each seed. With --device cuda all processes compute on one GPU, and the limits, which
+            are of the CPU, do not count.
   rounds    the same model with Adam: DistributedDataParallel over gloo beside passel in barrier. Local steps/s.
 
 To be run by the Python of tools/setup --with torch. Ratios are of each turn; shown are all turns and the medians.

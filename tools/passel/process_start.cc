@@ -12,8 +12,8 @@
 //           These threads wait forever where address space is short, and where no thread may be
 //           started the constructor ends the process by SIGINT. Here --threads_per_worker decides.
 //           It chooses its kernels by a list of processors. Version 0.3.21 takes some that are
-//           newer (Raptor Lake, Emerald Rapids) for a Pentium 4, and multiplies at a third of the
-//           speed; on AMD's Zen those of Haswell are faster than those of Zen. So they are chosen
+//           newer (Raptor Lake, Emerald Rapids) for a Pentium 4, whose kernels are a third as
+//           fast; on AMD's Zen those of Haswell are faster than those of Zen. So they are chosen
 //           here, by what the processor can do, unless OPENBLAS_CORETYPE is set.
 //
 // Either change counts from the next start of a program only, so this one is executed once more.
@@ -35,25 +35,20 @@ constexpr rlim_t kStackBytes = rlim_t{256} << 10;
 constexpr rlim_t kUsualStackBytes = rlim_t{8} << 20;  // of the usual soft limit
 constinit char g_one_thread[] = "OPENBLAS_NUM_THREADS=1";
 
-// Variables with their names in front, for one choice of kernels.
-struct CoreSettings {
-  char core[32];
-  char mark[32];
-};
-constinit CoreSettings g_cooperlake = {"OPENBLAS_CORETYPE=Cooperlake",
-                                       "PASSEL_BLAS_CORE=Cooperlake"};
-constinit CoreSettings g_skylake = {"OPENBLAS_CORETYPE=SkylakeX", "PASSEL_BLAS_CORE=SkylakeX"};
-constinit CoreSettings g_haswell = {"OPENBLAS_CORETYPE=Haswell", "PASSEL_BLAS_CORE=Haswell"};
+constinit char g_core_is_ours[] = "PASSEL_BLAS_CORE=1";
+constinit char g_cooperlake[] = "OPENBLAS_CORETYPE=Cooperlake";
+constinit char g_skylake[] = "OPENBLAS_CORETYPE=SkylakeX";
+constinit char g_haswell[] = "OPENBLAS_CORETYPE=Haswell";
 
 // By what the processor can do. Null: OpenBLAS is left to choose.
-CoreSettings* ChooseCore() {
+char* ChooseCore() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl")) {
-    return __builtin_cpu_supports("avx512bf16") ? &g_cooperlake : &g_skylake;
+    return __builtin_cpu_supports("avx512bf16") ? g_cooperlake : g_skylake;
   }
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &g_haswell : nullptr;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? g_haswell : nullptr;
 }
 
 // A sentence of words and numbers.
@@ -118,7 +113,7 @@ char** WithBlasSettings(char** envp, bool even_if_it_is) {
   }
   const char* const given = threads == nullptr ? "" : ValueOf(*threads, "OPENBLAS_NUM_THREADS");
   const bool one_thread = given[0] == '1' && given[1] == '\0';
-  CoreSettings* const chosen = has_core ? nullptr : ChooseCore();
+  char* const chosen = has_core ? nullptr : ChooseCore();
   if (one_thread && chosen == nullptr) return even_if_it_is ? envp : nullptr;
   const long memory = ::syscall(SYS_mmap, nullptr, (count + 4) * sizeof(char*),
                                 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -130,8 +125,8 @@ char** WithBlasSettings(char** envp, bool even_if_it_is) {
   }
   longer[length++] = g_one_thread;
   if (chosen != nullptr) {
-    longer[length++] = chosen->core;
-    longer[length++] = chosen->mark;
+    longer[length++] = chosen;
+    longer[length++] = g_core_is_ours;
   }
   return longer;
 }

@@ -57,13 +57,19 @@ def settings(given: Mapping[str, Any]) -> list[str]:
     return [text(f"{name}={_spelled(value)}", "a setting") for name, value in given.items() if value is not None]
 
 
-def in_force(name: str, given: Mapping[str, Any], default: float) -> float:
-    """The setting of the script, or of `passel run`; what is no number the library refuses."""
+def in_force(name: str, given: Mapping[str, Any]) -> Any:
+    """The setting of the script, else of `passel run`; None: of neither."""
     value = given.get(name)
     if value is None:
         for line in os.environ.get("PASSEL_SETTINGS", "").splitlines():
             if line.startswith(f"{name}="):
                 value = line.partition("=")[2]
+    return value
+
+
+def number_in_force(name: str, given: Mapping[str, Any], default: float) -> float:
+    """What is no number the library refuses."""
+    value = in_force(name, given)
     try:
         return default if value is None else float(value)
     except (TypeError, ValueError):

@@ -385,7 +385,8 @@ def _timeouts(timeout: float | None, settings: Mapping[str, Any]) -> tuple[float
         seconds = _arguments.seconds(timeout)
         return seconds, seconds, seconds
     # A worker that is late, or long at a step, is in the right as long as these say.
-    return _arguments.in_force("start_wait", settings, 300.0), 60.0, _arguments.in_force("stall_limit", settings, 600.0) + 60
+    start_wait = _arguments.number_in_force("start_wait", settings, 300.0)
+    return start_wait, 60.0, _arguments.number_in_force("stall_limit", settings, 600.0) + 60
 
 
 def _in_child() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .._arguments import in_force
 from .._errors import InvalidArgument
 
 _LOOKS = 0.2  # seconds between looks at the index
@@ -108,9 +109,5 @@ def _reason(error: Exception) -> str:
 
 def folder_of(settings: Mapping[str, Any]) -> str | None:
     """The folder of checkpoints that join() will find: that of `settings`, or of passel run."""
-    given = settings.get("checkpoint_dir")
-    if given is None:
-        for line in os.environ.get("PASSEL_SETTINGS", "").splitlines():
-            if line.startswith("checkpoint_dir="):
-                given = line.partition("=")[2]
+    given = in_force("checkpoint_dir", settings)
     return str(given) if given else None
