@@ -26,8 +26,19 @@ StoreCase Over(const std::string& name, const std::string& provider, int shards)
 }
 
 #if defined(PASSEL_FABRIC_ALL_MODES)
+// Even workers share the memory of even ps, odd ones that of odd ps.
+StoreCase MixedOver(const std::string& name, const std::string& provider, int shards) {
+  return {name + std::to_string(shards), shards, [provider](const StorePlan& plan) {
+            auto host = std::make_unique<RemoteHost>(
+                plan, Faults(), /*seed=*/7, "", std::chrono::seconds(5), CarrierOver(provider));
+            host->shares = [](int worker, int shard) { return (worker & 1) == (shard & 1); };
+            return host;
+          }};
+}
+
 const std::vector<StoreCase> kAll = {Over("OverTcp", "tcp;ofi_rxm", 1),
-                                     Over("OverTcp", "tcp;ofi_rxm", 3), Over("OverShm", "shm", 3)};
+                                     Over("OverTcp", "tcp;ofi_rxm", 3), Over("OverShm", "shm", 3),
+                                     MixedOver("MixOverTcp", "tcp;ofi_rxm", 2)};
 PASSEL_INSTANTIATE_STORE_CONFORMANCE(All, kAll);
 #else
 // One mode of each kind, and what they are about: each test starts its ps, and libfabric takes its
