@@ -60,7 +60,8 @@ memory_back() {
 
 # kills TASK WANTED SECONDS LONELY JOB...: kills that task over and over at random moments, and looks
 # whether everybody trains on afterwards and the GPU's memory comes back; with LONELY also whether nobody
-# else died. The last line begins with REASON.
+# else died. The last line begins with REASON. Returns 2 if nothing
+# went wrong, but the time was over before 10 kills.
 kills() {
   local task=$1 wanted=$2 limit=$3 lonely=$4 before after='not asked for' killed=0 others now pid seen=''
   local good=1 other='^worker/0 ' began=$SECONDS memory_now least deaths=0
@@ -102,9 +103,10 @@ kills() {
     good=0
   fi
   least=$(( wanted < 10 ? wanted : 10 ))
-  (( killed >= least )) || { echo "fewer than $least kills"; good=0; }
+  (( killed >= least )) || echo "fewer than $least kills"
   echo "REASON $killed of $wanted kills in $(( SECONDS - began )) s, $deaths times somebody else died too; GPU memory: $after"
-  (( good ))
+  (( good )) || return 1
+  (( killed >= least )) || return 2
 }
 # kill_step NAME TASK WANTED SECONDS LONELY JOB...: a step; it takes its share of the time that is left
 # for all kill steps to come.
@@ -126,6 +128,8 @@ kill_step() {
   reason=$(sed -n 's/^REASON //p' "$work/$name.log" | tail -n 1)
   if (( good == 0 )); then
     note "$name" "passed: $reason"
+  elif (( good == 2 )); then
+    skipped "$name" "too little time was left: $reason"
   else
     reason="$(grep -v '^REASON' "$work/$name.log" | tail -n 1 | cut -c 1-160); $reason"
     tail -n 20 "$work/killed_job.log" >> "$work/$name.log"
