@@ -86,6 +86,7 @@ NB_MODULE(_core, module) {
       .def("zero_gradients", &Job::ZeroGradients)
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
+      .def("step", &Job::Step, nb::arg("how"), nb::arg("push_timeout"), nb::arg("wait_timeout"))
       .def("set_rates", &Job::SetRates, nb::arg("rates"))
       .def("sample", &Job::Sample, nb::arg("examples"), nb::arg("batch_size"), nb::arg("epochs"),
            nb::arg("seed"), nb::arg("in_order"))
@@ -99,6 +100,7 @@ NB_MODULE(_core, module) {
       .def("stopped", &Job::Stopped)
       .def("global_step", &Job::GlobalStep)
       .def("pushed", &Job::Pushed)
+      .def("handed_in", &Job::HandedIn)
       .def("mode", &Job::Mode);
   nb::class_<Reader>(module, "Reader")
       .def(nb::init<const std::optional<std::string>&, double>(), nb::arg("job").none(),

@@ -113,6 +113,74 @@ def test_local_sgd_is_the_mean_of_what_the_workers_have(start, tmp_path):
     assert same(torch.load(tmp_path / "values"), models[0]) < 1e-5
 
 
+LATE = """
+    import os, pathlib, signal, sys, threading, time
+    import numpy as np
+    import passel
+
+    FOLDER = pathlib.Path(sys.argv[1])
+    if os.environ["RANK"] == "1":
+        with passel.join({"weight": (3,)}, optimizer="sgd", learning_rate=0.1, mode="barrier") as job:
+            for number in range(6):
+                job.pull()
+                while number in (2, 4) and not (FOLDER / f"go-{number}").exists():
+                    time.sleep(0.01)
+                job.gradients["weight"][...] = 3 * number
+                job.step()
+        raise SystemExit
+
+    import torch
+    import passel.torch
+
+    class Alarm(Exception):
+        pass
+
+    def on_alarm(number, frame):
+        raise Alarm
+
+    def ticks():
+        while True:
+            time.sleep(0.001)
+            counted.append(1)
+
+    counted, late, alarms = [], 0, 0
+    threading.Thread(target=ticks, daemon=True).start()
+    signal.signal(signal.SIGALRM, on_alarm)
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.zeros(3))
+    with passel.torch.share(model, "sgd", lr=0.1, mode="barrier", timeout=0.5) as opt:
+        for number in range(6):
+            opt.zero_grad()
+            (number * model.weight.sum()).backward()
+            before, lates, call = len(counted), 0, opt.step
+            while call is not None:
+                try:
+                    if number == 4 and not alarms:
+                        opt.job._wait_timeout = 60.0
+                        signal.setitimer(signal.ITIMER_REAL, 0.5)
+                    call()
+                    call = None
+                except passel.DeadlineExceeded:
+                    lates += 1
+                    if number == 2 and lates >= 2 and len(counted) - before > 5:  # other threads ran in the waits
+                        (FOLDER / "go-2").touch()
+                    call = opt.zero_grad if lates % 2 else opt.step  # both wait for the same update
+                except Alarm:
+                    alarms += 1
+                    (FOLDER / "go-4").touch()
+            assert number != 2 or lates >= 2
+            assert opt.outcome == (True, 1, number + 1, 0) and opt.job.global_step == number + 1, opt.outcome
+        values = model.weight.tolist()
+    assert alarms == 1
+    assert np.allclose(values, -0.1 * sum(2 * number for number in range(6)), atol=1e-6), values
+    """
+
+
+def test_an_update_that_others_hold_up_is_waited_for_again_and_counts_once(start, tmp_path):
+    running = start(LATE, tmp_path, run=["--workers=2"]).end()
+    assert running.out == ""
+
+
 BUFFERS = """
     import os, sys, time
     import torch

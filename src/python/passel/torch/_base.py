@@ -21,9 +21,6 @@ class JobOptimizer(torch.optim.Optimizer):
     """The job has begun with share(state_dict=), and not with a checkpoint."""
     is_decayed = False
     """share(state_dict=) had rates that a scheduler had changed."""
-    outcome: Outcome | None = None
-    """What became of the last gradient that was handed in."""
-
     def __init__(self, groups: list[dict[str, Any]], defaults: dict[str, Any]) -> None:
         self._complete = False
         super().__init__(groups, defaults)
@@ -38,6 +35,7 @@ class JobOptimizer(torch.optim.Optimizer):
         self._waiting = 0  # steps since the last push
         self._stands = False  # a push whose outcome is not known
         self._fails = False
+        self._outcome: tuple[Any, ...] | None = None
         self._followers: list[tuple[Any, int]] = []
         self._tracked: dict[str, Any] = {}
         self._resumed: dict[str, Any] = {}
@@ -52,6 +50,11 @@ class JobOptimizer(torch.optim.Optimizer):
     def pushes_next(self) -> bool:
         """Whether the next step() hands in a gradient: with push_every not each of them does."""
         return self._waiting + 1 >= self._push_every
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the last gradient that was handed in."""
+        return None if self._outcome is None else Outcome(*self._outcome[:4])
 
     def metric(self, **values: float) -> None:
         """As Job.metric(): shows numbers in progress, report, TensorBoard."""
@@ -131,11 +134,12 @@ class JobOptimizer(torch.optim.Optimizer):
         if outcome is not None:
             self._stepped(outcome)
 
-    def _stepped(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self._buffers.stepped(outcome.global_step)
+    def _stepped(self, outcome: tuple[Any, ...]) -> None:
+        """outcome: what an Outcome has, and more."""
+        self._outcome, global_step = outcome, outcome[2]
+        self._buffers.stepped(global_step)
         if self._followers:
-            self._advance(outcome.global_step)
+            self._advance(global_step)
         if self._beside is not None and self._beside.is_due():
             self._beside.commit_newest(self._state_beside)
 

@@ -1,13 +1,13 @@
 """The optimizer of share() whose update passel makes."""
 
 from collections.abc import Callable, Mapping
-from operator import itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import torch
 
 from .._errors import DeadlineExceeded, FailedPrecondition
-from .._job import Job
+from .._job import PULLS, Job
 from ._base import JobOptimizer
 from ._beside import Beside
 from ._buffers import Buffers
@@ -15,6 +15,9 @@ from ._formulas import OF_GROUPS, Formula
 from ._parameters import is_plain, tensor_of
 from ._pinned import Pinned
 from ._state import to_torch
+
+# A step looks at every tensor, and a loop in Python would cost more than it sees.
+_gradient_of, _version_of, _place_of = attrgetter("grad"), attrgetter("_version"), torch.Tensor.data_ptr
 
 
 class SharedOptimizer(JobOptimizer):
@@ -29,9 +32,10 @@ class SharedOptimizer(JobOptimizer):
     def __init__(self, groups: list[dict[str, Any]], formula: Formula) -> None:
         super().__init__(groups, formula.defaults)
         self._formula = formula
-        fixed = [name for name in formula.defaults if name not in OF_GROUPS]
-        self._fixed_of = itemgetter(*fixed) if fixed else None
-        self._fixed = None if self._fixed_of is None else self._fixed_of(formula.defaults)
+        self._settings_of = itemgetter("lr", "weight_decay", *(name for name in formula.defaults if name not in OF_GROUPS))
+        self._settings: Any = None  # of each group; None: not known
+        self._rates_due = False  # others may be in force
+        self._decays: list[tuple[list[int], float]] = []  # of parameters, to be added to gradients
 
     def begin(self, job: Job, module: torch.nn.Module, shared: Mapping[str, torch.nn.Parameter], pull: Any,
               push_every: int, buffers: Buffers, beside: Beside | None) -> None:
@@ -56,6 +60,7 @@ class SharedOptimizer(JobOptimizer):
         # Those of join() are of all groups, and others may be in force in a job that goes on.
         rates = self._rates_now()
         self._rates = rates if len(rates) == 1 and job.global_step == 0 else []
+        self._how = PULLS[pull]
         self._begin(job, buffers, beside, push_every)
         self._renew()
         hooks: Any = module  # they have no hints
@@ -100,7 +105,7 @@ class SharedOptimizer(JobOptimizer):
         with push_every stays."""
         self._settle()
         self._attach()
-        if [gradient._version for gradient in self._gradients] != self._clean:
+        if list(map(_version_of, self._gradients)) != self._clean:
             self._zero()
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,18 +130,20 @@ class SharedOptimizer(JobOptimizer):
 
     def _collect(self) -> None:
         """The gradients are in the memory of the job, whoever has put another tensor there."""
-        if self._places != [parameter.data_ptr() for parameter in self._parameters] or \
-                self._versions != [parameter._version for parameter in self._parameters]:
+        if list(map(_place_of, self._parameters)) != self._places or \
+                list(map(_version_of, self._parameters)) != self._versions:
             self._complain()
         self._attach()
         for name, parameter in self._frozen:
             if parameter.grad is not None:
                 raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared: it needed none, or was "
                                          "in no group of params=, at share()")
-        if self._fixed_of is not None and [1 for group in self.param_groups if self._fixed_of(group) != self._fixed]:
-            self._formula.check_groups(self.param_groups)
+        if list(map(self._settings_of, self.param_groups)) != self._settings:
+            self._take_settings()
 
     def _attach(self) -> None:
+        if all(map(is_, map(_gradient_of, self._parameters), self._gradients)):
+            return
         copies = False
         for i, gradient in enumerate(self._gradients):
             parameter = self._parameters[i]
@@ -162,25 +169,29 @@ class SharedOptimizer(JobOptimizer):
             torch._foreach_mul_(self._gradients, 1 / self._push_every)
             torch._foreach_zero_(self._sums)
             self._waiting = 0
-        self._decay()
-        if self.job._is_chief and self._rates != (rates := self._rates_now()):
-            self.job.set_rates(rates)
-            self._rates = rates
+        for places, decay in self._decays:
+            torch._foreach_add_([self._gradients[i] for i in places], [self._values[i] for i in places], alpha=decay)
+        if self._rates_due:
+            self._set_rates()
+        if self._pinned is not None:
+            self._pinned.wait()  # for copies of the values that the pull writes over
         try:
-            self.job.push()
-        except DeadlineExceeded:  # it is given up
-            self._renew()
+            done = self.job._exchange(self._how)
+        except BaseException as error:
+            self._stands = self._core.handed_in()
+            if isinstance(error, DeadlineExceeded) and not self._stands:  # it is given up
+                self._renew()
             raise
-        self._stands = True
-        self._settle()
-
-    def _decay(self) -> None:
-        """What is not made with the update is added to the gradient."""
-        if self._formula.decouples:
+        if done is None:
+            self.job.push()
+            self._stands = True
+            self._settle()
             return
-        for group, places in zip(self.param_groups, self._of_group):
-            if places and (decay := group["weight_decay"]):
-                torch._foreach_add_([self._gradients[i] for i in places], [self._values[i] for i in places], alpha=decay)
+        if done[4] < 0:
+            self._renew()
+        else:
+            self._show(done[4])
+        self._stepped(done)
 
     def _take(self) -> None:
         self._renew()
@@ -193,29 +204,36 @@ class SharedOptimizer(JobOptimizer):
     def _renew(self) -> None:
         """The values of now, and gradients of 0."""
         if self._pinned is not None:
-            self._pinned.wait()  # for copies of the values that the pull writes over
+            self._pinned.wait()
         self.job.pull(self._pull)
         if self.job._over:
             return
-        arrays = self._core.gradients()
-        if self._moves != self._core.moves():
-            self._point(arrays)
-        for i, values in self._staged:
-            values.copy_(self._values[i], non_blocking=True)
-        self._zero()
+        self._core.gradients()
+        self._core.zero_gradients()
+        self._show(self._core.moves())
         self._note_versions()
 
     def _zero(self) -> None:
         self._core.zero_gradients()
-        self._clean = [gradient._version for gradient in self._gradients]
+        self._clean = list(map(_version_of, self._gradients))
+
+    def _show(self, moves: int) -> None:
+        """The tensors are of what was pulled, and of gradients that are 0."""
+        if moves != self._moves or self._staged:
+            if moves != self._moves:
+                self._point(moves)
+            for i, values in self._staged:
+                values.copy_(self._values[i], non_blocking=True)
+            self._note_versions()
+        self._clean = list(map(_version_of, self._gradients))
 
     def _note_versions(self) -> None:
-        self._versions = [parameter._version for parameter in self._parameters]
+        self._versions = list(map(_version_of, self._parameters))
 
-    def _point(self, arrays: Mapping[str, Any]) -> None:
+    def _point(self, moves: int) -> None:
         """Parameters and gradients are where the arrays of the job are now."""
-        self._moves = self._core.moves()
-        values = self.job._values
+        self._moves = moves
+        values, arrays = self.job._values, self._core.gradients()
         if len(self._tensors) > 32 * len(self._names):
             if self._pinned is not None:
                 self._pinned.clear()
@@ -230,7 +248,7 @@ class SharedOptimizer(JobOptimizer):
             if self._plain[i]:
                 parameter.data = self._values[i]
                 parameter.grad = self._gradients[i]
-        self._places = [parameter.data_ptr() for parameter in self._parameters]
+        self._places = list(map(_place_of, self._parameters))
 
     def _tensor(self, array: Any) -> torch.Tensor:
         known = self._tensors.get(id(array))
@@ -239,7 +257,25 @@ class SharedOptimizer(JobOptimizer):
             known._array = array  # type: ignore[attr-defined]  # so that no other has its id
         return known
 
-    # --- Rates -----------------------------------------------------------------------------------
+    # --- Settings of groups ----------------------------------------------------------------------
+
+    def _take_settings(self) -> None:
+        self._formula.check_groups(self.param_groups)
+        now = list(map(self._settings_of, self.param_groups))
+        # What can be another without being another object is looked at in each step.
+        self._settings = None if any(isinstance(each, (torch.Tensor, list)) for group in now for each in group) else now
+        self._rates_due = self.job._is_chief
+        # Decay that is not made with the update is a part of the gradient.
+        self._decays = [] if self._formula.decouples else [
+            (places, group["weight_decay"]) for group, places in zip(self.param_groups, self._of_group)
+            if places and group["weight_decay"]]
+
+    def _set_rates(self) -> None:
+        rates = self._rates_now()
+        if rates != self._rates:
+            self.job.set_rates(rates)
+            self._rates = rates
+        self._rates_due = False
 
     def _rates_now(self) -> list[tuple[float, float]]:
         decouples = self._formula.decouples
