@@ -17,6 +17,7 @@
 #include "python/errors.h"
 #include "python/job.h"
 #include "python/reader.h"
+#include "python/watch.h"
 
 namespace passel::python {
 
@@ -110,6 +111,15 @@ NB_MODULE(_core, module) {
       .def("values", &Reader::Values)
       .def("wait_version", &Reader::WaitVersion, nb::arg("global_step"), nb::arg("timeout"))
       .def("detach", &Reader::Detach);
+  nb::class_<Watch>(module, "Watch")
+      .def(nb::init<const nb::list&>(), nb::arg("parameters"))
+      .def("point", &Watch::Point, nb::arg("gradients"))
+      .def("note_values", &Watch::NoteValues)
+      .def("note_zeros", &Watch::NoteZeros)
+      .def("changed", &Watch::Changed)
+      .def("attached", &Watch::Attached)
+      .def("all_zero", &Watch::AllZero)
+      .def("is_zero", &Watch::IsZero, nb::arg("i"));
   module.attr("ABI_VERSION") = passel_abi_version();
 }
 

@@ -1,13 +1,14 @@
 """The optimizer of share() whose update passel makes."""
 
 from collections.abc import Callable, Mapping
-from operator import attrgetter, is_, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import torch
 
 from .._errors import DeadlineExceeded, FailedPrecondition
 from .._job import PULLS, Job
+from .._library import _core
 from ._base import JobOptimizer
 from ._beside import Beside
 from ._buffers import Buffers
@@ -15,9 +16,6 @@ from ._formulas import OF_GROUPS, Formula
 from ._parameters import is_plain, tensor_of
 from ._pinned import Pinned
 from ._state import to_torch
-
-# A step looks at every tensor, and a loop in Python would cost more than it sees.
-_gradient_of, _version_of, _place_of = attrgetter("grad"), attrgetter("_version"), torch.Tensor.data_ptr
 
 
 class SharedOptimizer(JobOptimizer):
@@ -42,6 +40,7 @@ class SharedOptimizer(JobOptimizer):
         """Takes the first values."""
         self._pull: Any = pull
         self._parameters = list(shared.values())
+        self._watch = _core.Watch(self._parameters)
         self._names = list(shared)
         self._plain = [is_plain(parameter) for parameter in self._parameters]
         self._staged = [(i, parameter.data) for i, parameter in enumerate(self._parameters) if not self._plain[i]]
@@ -56,7 +55,6 @@ class SharedOptimizer(JobOptimizer):
         self._moves = -1
         self._values: list[torch.Tensor] = []
         self._gradients: list[torch.Tensor] = []
-        self._places: list[int] = []
         # Those of join() are of all groups, and others may be in force in a job that goes on.
         rates = self._rates_now()
         self._rates = rates if len(rates) == 1 and job.global_step == 0 else []
@@ -65,7 +63,7 @@ class SharedOptimizer(JobOptimizer):
         self._renew()
         hooks: Any = module  # they have no hints
         hooks.register_load_state_dict_pre_hook(self._before_load)
-        hooks.register_load_state_dict_post_hook(lambda module, keys: self._note_versions())
+        hooks.register_load_state_dict_post_hook(lambda module, keys: self._watch.note_values())
 
     # --- As torch.optim has it -------------------------------------------------------------------
 
@@ -103,9 +101,11 @@ class SharedOptimizer(JobOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """The gradients are 0, in the memory of the job, whatever `set_to_none` says. What step() has summed up
         with push_every stays."""
-        self._settle()
-        self._attach()
-        if list(map(_version_of, self._gradients)) != self._clean:
+        if self._stands:
+            self._settle()
+        if not self._watch.attached():
+            self._attach()
+        if not self._watch.all_zero():
             self._zero()
 
     def state_dict(self) -> dict[str, Any]:
@@ -130,10 +130,10 @@ class SharedOptimizer(JobOptimizer):
 
     def _collect(self) -> None:
         """The gradients are in the memory of the job, whoever has put another tensor there."""
-        if list(map(_place_of, self._parameters)) != self._places or \
-                list(map(_version_of, self._parameters)) != self._versions:
-            self._complain()
-        self._attach()
+        if (changed := self._watch.changed()) is not None:
+            self._complain(*changed)
+        if not self._watch.attached():
+            self._attach()
         for name, parameter in self._frozen:
             if parameter.grad is not None:
                 raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared: it needed none, or was "
@@ -142,8 +142,6 @@ class SharedOptimizer(JobOptimizer):
             self._take_settings()
 
     def _attach(self) -> None:
-        if all(map(is_, map(_gradient_of, self._parameters), self._gradients)):
-            return
         copies = False
         for i, gradient in enumerate(self._gradients):
             parameter = self._parameters[i]
@@ -152,7 +150,7 @@ class SharedOptimizer(JobOptimizer):
                 continue
             if given is not None:
                 # What is not plain gets a gradient of its own in each backward pass.
-                if self._plain[i] or gradient._version == self._clean[i]:
+                if self._plain[i] or self._watch.is_zero(i):
                     gradient.copy_(given, non_blocking=True)
                     copies = True
                 else:
@@ -211,11 +209,11 @@ class SharedOptimizer(JobOptimizer):
         self._core.gradients()
         self._core.zero_gradients()
         self._show(self._core.moves())
-        self._note_versions()
+        self._watch.note_values()
 
     def _zero(self) -> None:
         self._core.zero_gradients()
-        self._clean = list(map(_version_of, self._gradients))
+        self._watch.note_zeros()
 
     def _show(self, moves: int) -> None:
         """The tensors are of what was pulled, and of gradients that are 0."""
@@ -224,11 +222,8 @@ class SharedOptimizer(JobOptimizer):
                 self._point(moves)
             for i, values in self._staged:
                 values.copy_(self._values[i], non_blocking=True)
-            self._note_versions()
-        self._clean = list(map(_version_of, self._gradients))
-
-    def _note_versions(self) -> None:
-        self._versions = list(map(_version_of, self._parameters))
+            self._watch.note_values()
+        self._watch.note_zeros()
 
     def _point(self, moves: int) -> None:
         """Parameters and gradients are where the arrays of the job are now."""
@@ -248,7 +243,7 @@ class SharedOptimizer(JobOptimizer):
             if self._plain[i]:
                 parameter.data = self._values[i]
                 parameter.grad = self._gradients[i]
-        self._places = list(map(_place_of, self._parameters))
+        self._watch.point(self._gradients)
 
     def _tensor(self, array: Any) -> torch.Tensor:
         known = self._tensors.get(id(array))
@@ -284,14 +279,12 @@ class SharedOptimizer(JobOptimizer):
 
     # --- What would be lost ----------------------------------------------------------------------
 
-    def _complain(self) -> None:
-        for i, (name, parameter) in enumerate(zip(self._names, self._parameters)):
-            if parameter.data_ptr() != self._places[i]:
-                raise FailedPrecondition(f"the parameter {name!r} has got other memory than the job's, as model.to() and "
-                                         "model.half() give it: call these before share()")
-            if parameter._version != self._versions[i]:
-                raise FailedPrecondition(f"the parameter {name!r} was written to since the last step, and the job's values "
-                                         "are others: load or change values before share(), or after opt.leave()")
+    def _complain(self, number: int, moved: bool) -> None:
+        if moved:
+            raise FailedPrecondition(f"the parameter {self._names[number]!r} has got other memory than the job's, as model.to() "
+                                     "and model.half() give it: call these before share()")
+        raise FailedPrecondition(f"the parameter {self._names[number]!r} was written to since the last step, and the job's "
+                                 "values are others: load or change values before share(), or after opt.leave()")
 
     def _before_load(self, module: torch.nn.Module, state_dict: Mapping[str, Any], prefix: str, metadata: Any,
                      *_: Any) -> None:
@@ -304,6 +297,6 @@ class SharedOptimizer(JobOptimizer):
         for name, parameter in own.items():
             given = state_dict.get(name)
             if isinstance(given, torch.Tensor) and given.shape == parameter.shape and not torch.equal(
-                    given.to(parameter), parameter) and any(parameter.data_ptr() == place for place in self._places):
+                    given.to(parameter), parameter) and any(parameter.data_ptr() == each.data_ptr() for each in self._parameters):
                 raise FailedPrecondition(f"load_state_dict() has other values of {name!r} than the job: load them before "
                                          "share(), or after opt.leave()")
