@@ -171,7 +171,9 @@ LATE = """
             assert number != 2 or lates >= 2
             assert opt.outcome == (True, 1, number + 1, 0) and opt.job.global_step == number + 1, opt.outcome
         values = model.weight.tolist()
+        assert len(opt.state_dict()["param_groups"]) == 1
     assert alarms == 1
+    assert "torch._dynamo" not in sys.modules  # which takes seconds to load
     assert np.allclose(values, -0.1 * sum(2 * number for number in range(6)), atol=1e-6), values
     """
 

@@ -1,5 +1,6 @@
 """What both optimizers of share() have: the job, buffers, schedules, what is saved beside checkpoints."""
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,13 @@ from .._errors import Cancelled, FailedPrecondition, InvalidArgument
 from .._job import Job, Outcome
 from ._beside import Beside, check_readable
 from ._buffers import Buffers
+
+
+# What torch.optim.Optimizer has these in imports torch.compile's compiler at the first call, which takes seconds of
+# each process, to keep it out of them. It is not there.
+_add_param_group, _state_dict, _load_state_dict = (
+    inspect.unwrap(each) for each in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.state_dict,
+                                      torch.optim.Optimizer.load_state_dict))
 
 
 class JobOptimizer(torch.optim.Optimizer):
@@ -112,7 +120,14 @@ class JobOptimizer(torch.optim.Optimizer):
         if getattr(self, "_complete", False):
             raise InvalidArgument("the job's variables are those of share(), and a parameter cannot be added later: make "
                                   "the model whole before share()")
-        super().add_param_group(param_group)
+        _add_param_group(self, param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = _state_dict(self)
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        _load_state_dict(self, state_dict)
 
     # --- After each push -------------------------------------------------------------------------
 
