@@ -15,7 +15,7 @@ from ._buffers import Buffers
 
 # What torch.optim.Optimizer has these in imports torch.compile's compiler at the first call, which takes seconds of
 # each process, to keep it out of them. It is not there.
-_add_param_group, _state_dict, _load_state_dict = (
+add_param_group, _state_dict, _load_state_dict = (
     inspect.unwrap(each) for each in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.state_dict,
                                       torch.optim.Optimizer.load_state_dict))
 
@@ -120,7 +120,7 @@ class JobOptimizer(torch.optim.Optimizer):
         if getattr(self, "_complete", False):
             raise InvalidArgument("the job's variables are those of share(), and a parameter cannot be added later: make "
                                   "the model whole before share()")
-        _add_param_group(self, param_group)
+        add_param_group(self, param_group)
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = _state_dict(self)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .._errors import InvalidArgument
+from ._base import add_param_group
 
 
 class Formula(NamedTuple):
@@ -82,16 +83,12 @@ def formula(optimizer: Any, settings: dict[str, Any]) -> tuple[Formula, dict[str
     own = [each for each in inspect.signature(made_by).parameters if each != "params"]
     given = {**preset, **{each: settings[each] for each in own if each in settings}}
     try:
-        defaults = _checked(made_by)([torch.zeros(1)], **given).defaults
+        alike = type(made_by.__name__, (made_by,), {"add_param_group": add_param_group})
+        defaults = alike([torch.zeros(1)], **given).defaults
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"torch.optim.{made_by.__name__} refuses these arguments of share(): {error}") from None
     _none_of(defaults, made_by.__name__, maximize=False, capturable=False, differentiable=False)
     return of(defaults), {each: value for each, value in settings.items() if each not in own}
-
-
-def _checked(made_by: Any) -> Any:
-    """The class for who wants its look at arguments alone: its groups would load torch.compile's compiler."""
-    return type(made_by.__name__, (made_by,), {"add_param_group": lambda self, group: self.param_groups.append(group)})
 
 
 def _tensorflow(name: str, settings: dict[str, Any]) -> tuple[Formula, dict[str, Any]]:
