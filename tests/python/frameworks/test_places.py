@@ -70,7 +70,7 @@ class Watch:
 
 
 @pytest.mark.parametrize("name, rounds", [("mnist_hogwild.py", False), ("fashion_cnn.py", False), ("tiny_gpt.py", True)])
-def test_values_are_shared_in_rounds_and_gradients_always_in_each_example_for_a_hundred_steps(name, rounds, examples, digits, monkeypatch):
+def test_where_each_example_has_them_for_a_hundred_steps(name, rounds, examples, digits, monkeypatch):
     share, kind, watches, opened = passel.torch.share, passel.torch.SharedOptimizer, [], []
 
     def share_and_watch(model, *arguments, **settings):

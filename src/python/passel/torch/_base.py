@@ -204,7 +204,8 @@ def random_state() -> dict[str, Any]:
 
     import numpy as np
     kind, keys, place, has, gauss = np.random.get_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    devices: Any = torch.cuda  # parts of it have no hints
+    cuda = devices.get_rng_state_all() if devices.is_initialized() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda, "python": list(random.getstate()),
             "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), place, has, gauss]}
 
