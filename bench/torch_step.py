@@ -12,6 +12,8 @@ What PyTorch costs with passel.torch, beside PyTorch's own ways. PARTs (all of t
             the accuracy of each seed. With --device cuda all processes compute on one GPU, and the limits, which
             are of the CPU, do not count.
   rounds    the same model with Adam: DistributedDataParallel over gloo beside passel in barrier. Local steps/s.
+  where     where the time of a step of hogwild goes, in microseconds: forward and backward alone, steps with passel and
+            with an optimizer of torch.optim (fused=True) that nobody shares, in turns of 0.2 s in each process.
 
 To be run by the Python of tools/setup --with torch. Ratios are of each turn; shown are all turns and the medians.
 """
@@ -105,8 +107,57 @@ def work(rank, model, flags, folder):
         print("\n" + json.dumps({"rate": flags.steps / seconds, "accuracy": right}), flush=True)
 
 
+def where_in(flags):
+    """One process of where(): medians in microseconds."""
+    import torch
+
+    import passel.digits
+    import passel.torch
+    torch.set_num_threads(1)
+    rank, name = int(os.environ["RANK"]), flags.kind.partition("-")[2]
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    x, labels = (torch.tensor(each) for each in passel.digits.load("train", flags.data))
+    labels, clock = labels.long(), time.perf_counter_ns
+    private, shared, fused = (model_of(torch, flags) for _ in range(3))
+    kind, rate = (torch.optim.SGD, 0.1) if name == "sgd" else (torch.optim.Adam, 1e-3)
+    theirs = kind(fused.parameters(), lr=rate, fused=True)
+    with passel.torch.share(shared, name, lr=rate, mode="hogwild") as opt:
+        core, timeout = opt._core, 60.0
+        # What step() does, in its parts.
+        calls = {"push": lambda: core.push(timeout), "wait": lambda: core.wait(timeout), "pull": lambda: core.pull(opt._how),
+                 "zeros": lambda: (core.gradients(), core.zero_gradients()), "tensors": lambda: opt._show(core.moves())}
+        turns = [("private", private, private.zero_grad, {}), ("passel", shared, opt.zero_grad, calls),
+                 ("fused", fused, theirs.zero_grad, {"step": theirs.step})]
+        found, last, done = {}, None, 0
+        while done < flags.steps:
+            turn = int(time.time() / 0.2) % len(turns)  # the same one in all processes
+            label, model, zero_grad, parts = turns[turn]
+            times, begin = {}, clock()
+            rows = torch.randint(len(x), (BATCH,))
+            zero_grad()
+            times["before"], before = clock() - begin, clock()
+            torch.nn.functional.cross_entropy(model(x[rows]), labels[rows]).backward()
+            times["passes"] = clock() - before
+            for part, call in parts.items():
+                before = clock()
+                call()
+                times[part] = clock() - before
+            times["all"] = clock() - begin
+            number = number + 1 if turn == last else 0
+            last = turn
+            if number > 5:  # caches have forgotten the turn before
+                done += 1
+                for part, ns in times.items():
+                    found.setdefault(f"{label} {part}", []).append(ns / 1e3)
+        print("\n" + json.dumps({"rate": 0, **{part: statistics.median(each) for part, each in found.items()}}), flush=True)
+
+
 def process(flags):
-    """A process of together()."""
+    """A process of launch()."""
+    if flags.kind.startswith("where-"):
+        where_in(flags)
+        return
     import torch
     model = model_of(torch, flags)
     if flags.kind.startswith("torch-"):
@@ -116,17 +167,17 @@ def process(flags):
         work(int(os.environ["RANK"]), model, flags, flags.folder)
 
 
-def together(kind, flags, seed):
-    """(steps/s of all processes, accuracy)"""
+def launch(kind, flags, seed):
+    """What each process has found."""
     import passel
     with tempfile.TemporaryDirectory() as folder:
         me = [sys.executable, __file__, f"--build={flags.build}", f"--kind={kind}", f"--folder={folder}",
               f"--workers={flags.workers}", f"--steps={flags.steps}", f"--seed={seed}", f"--data={flags.data}",
               f"--device={flags.device}", f"--hidden={flags.hidden}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        if kind.startswith("passel"):
+        if kind.startswith(("passel", "where")):
             me = [passel.program(), "run", f"--workers={flags.workers}", "--max_restarts=0", "--bind=none", "--", *me]
-        alone = kind.startswith(("passel", "torch"))
+        alone = kind.startswith(("passel", "torch", "where"))
         running = [subprocess.Popen(me, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                     start_new_session=True,
                                     env={**environment, "RANK": str(rank), "WORLD_SIZE": str(flags.workers)})
@@ -142,6 +193,12 @@ def together(kind, flags, seed):
     found = [json.loads(line[line.index("{"):]) for line in text.splitlines() if '{"rate"' in line]
     if len(found) != flags.workers or any(each.returncode for each in running):
         sys.exit(f"{kind} failed:\n{text}\n" + "".join(errors for _, errors in ended))
+    return found
+
+
+def together(kind, flags, seed):
+    """(steps/s of all processes, accuracy)"""
+    found = launch(kind, flags, seed)
     return sum(each["rate"] for each in found), statistics.mean(each["accuracy"] for each in found)
 
 
@@ -169,6 +226,17 @@ def hogwild(flags):
 
 def rounds(flags):
     compare(["passel-rounds", "ddp"], [("passel-rounds", "ddp", 3)], flags)
+
+
+def where(flags):
+    for name in "sgd", "adam":
+        found = [each for turn in range(flags.turns) for each in launch(f"where-{name}", flags, turn + 1)]
+        medians = {part: statistics.median(each[part] for each in found) for part in found[0] if part != "rate"}
+        for label in "private", "passel", "fused":
+            parts = {part.partition(" ")[2]: us for part, us in medians.items() if part.startswith(label)}
+            ratio = statistics.median(each["private all"] / each[f"{label} all"] for each in found)
+            print(f"{name:5} {label:8} " + ", ".join(f"{part} {us:.1f}" for part, us in parts.items()) +
+                  f" us; {ratio:.3f} of private", flush=True)
 
 
 def step_us(torch, count, steps):
@@ -202,7 +270,7 @@ def overhead(flags):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n", 1)[0].removeprefix("usage: "))
-    parser.add_argument("parts", nargs="*", metavar="PART", help="overhead, hogwild, rounds")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="overhead, hogwild, rounds, where")
     parser.add_argument("--build", default=str(SOURCE / "build/release"))
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2000, help="of each process")
@@ -224,7 +292,7 @@ def main():
         import passel
         done = subprocess.run([passel.program(), "data", "locate"], check=True, text=True, capture_output=True)
         flags.data = done.stdout.strip()
-    parts = {"overhead": overhead, "hogwild": hogwild, "rounds": rounds}
+    parts = {"overhead": overhead, "hogwild": hogwild, "rounds": rounds, "where": where}
     unknown = [part for part in flags.parts if part not in parts]
     if unknown:
         parser.error(f"the parts are {', '.join(parts)}, and {unknown[0]} is none of them")

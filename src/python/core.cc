@@ -17,6 +17,7 @@
 #include "python/errors.h"
 #include "python/job.h"
 #include "python/reader.h"
+#include "python/watch.h"
 
 namespace passel::python {
 
@@ -86,6 +87,7 @@ NB_MODULE(_core, module) {
       .def("zero_gradients", &Job::ZeroGradients)
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
+      .def("step", &Job::Step, nb::arg("how"), nb::arg("push_timeout"), nb::arg("wait_timeout"))
       .def("set_rates", &Job::SetRates, nb::arg("rates"))
       .def("sample", &Job::Sample, nb::arg("examples"), nb::arg("batch_size"), nb::arg("epochs"),
            nb::arg("seed"), nb::arg("in_order"))
@@ -99,6 +101,7 @@ NB_MODULE(_core, module) {
       .def("stopped", &Job::Stopped)
       .def("global_step", &Job::GlobalStep)
       .def("pushed", &Job::Pushed)
+      .def("handed_in", &Job::HandedIn)
       .def("mode", &Job::Mode);
   nb::class_<Reader>(module, "Reader")
       .def(nb::init<const std::optional<std::string>&, double>(), nb::arg("job").none(),
@@ -108,6 +111,15 @@ NB_MODULE(_core, module) {
       .def("values", &Reader::Values)
       .def("wait_version", &Reader::WaitVersion, nb::arg("global_step"), nb::arg("timeout"))
       .def("detach", &Reader::Detach);
+  nb::class_<Watch>(module, "Watch")
+      .def(nb::init<const nb::list&>(), nb::arg("parameters"))
+      .def("point", &Watch::Point, nb::arg("gradients"))
+      .def("note_values", &Watch::NoteValues)
+      .def("note_zeros", &Watch::NoteZeros)
+      .def("changed", &Watch::Changed)
+      .def("attached", &Watch::Attached)
+      .def("all_zero", &Watch::AllZero)
+      .def("is_zero", &Watch::IsZero, nb::arg("i"));
   module.attr("ABI_VERSION") = passel_abi_version();
 }
 

@@ -47,6 +47,12 @@ class Job {
   void Push(double timeout);
   /// applied, gradients, global_step, staleness
   std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
+  /// Push(), Wait(), Pull(), Gradients() and ZeroGradients() in one call, with what Wait() returns,
+  /// and Moves(). Throws as the first two do: HandedIn() tells which. Where the pull fails the
+  /// moves are -1: Pull() says why.
+  std::tuple<bool, int, std::int64_t, std::uint64_t, std::int64_t> Step(int how,
+                                                                        double push_timeout,
+                                                                        double wait_timeout);
   /// Of each group: learning rate, weight decay.
   void SetRates(const std::vector<std::tuple<double, double>>& rates);
   void Sample(std::int64_t examples, std::int64_t batch_size, std::int64_t epochs,
@@ -66,6 +72,8 @@ class Job {
   std::int64_t GlobalStep();
   /// A push has no outcome yet.
   bool Pushed() const { return pushed_; }
+  /// The last Push(), or that of Step(), was taken.
+  bool HandedIn() const { return handed_in_; }
   std::string Mode();
 
  private:
@@ -90,10 +98,16 @@ class Job {
   static Shown MakeShown(const void* place, std::shared_ptr<LentMemory> memory,
                          const Variable& variable, Access access);
   const Shown& ShowValues(std::size_t i, const float* values, bool copy);
-  void CopyValues();
-  passel_status PullIntoCopies();
   const Shown& ShowGradient(std::size_t i, float* gradient);
-  bool RoundsNow();
+  // Steps of the calls. The GIL is not needed for those that return a status, and for WriteZeros().
+  passel_status PushNow(double timeout);
+  passel_status WaitNow(double timeout, passel_outcome* outcome);
+  passel_status PullNow(int how);
+  passel_status WillCopy(int how, bool* copies);
+  void ShowPulled();
+  void ShowGradients();
+  void CopyValues();
+  void WriteZeros();
 
   const std::vector<Variable> variables_;
   passel_job* job_ = nullptr;
@@ -103,8 +117,10 @@ class Job {
   std::int64_t moves_ = 0;
   bool gradients_lent_ = false;
   bool copies_shown_ = false;  // values_ holds the copy of each variable
+  bool copies_ = false;        // the last pull is one
   bool left_ = false;
   bool pushed_ = false;
+  bool handed_in_ = false;
   const char* mode_ = nullptr;
   bool rounds_ = false;
 };

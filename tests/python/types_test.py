@@ -58,7 +58,7 @@ def main():
     cache = f"--cache-dir={build}/tests/types/cache"
     # The classes and functions of nanobind are of types of their own; what is in the classes is compared.
     allowed = build / "tests/types/allowed"
-    allowed.write_text("passel._core.Job\npassel._core.Reader\npassel._core.end_by_term_of_others_than\n")
+    allowed.write_text("passel._core.Job\npassel._core.Reader\npassel._core.Watch\npassel._core.end_by_term_of_others_than\n")
     examples = sorted((SOURCES / "examples").glob("*.py"))
     frameworks = python_with_frameworks()
     which = ["--exclude", "passel/(torch|jax)"]

@@ -48,7 +48,7 @@ def train(data, steps, batch, mode, checkpoints):
         for numbers in opt.job.sampler(len(x), batch):
             if opt.job.global_step >= steps:
                 break
-            rows = torch.from_numpy(numbers)
+            rows = torch.tensor(numbers)
             opt.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(x[rows]), labels[rows])
             loss.backward()

@@ -15,7 +15,7 @@ from ._sampler import Sampler, whole
 
 Pull = Literal["auto", "view", "copy"]
 
-_PULLS = {"auto": 0, "view": 1, "copy": 2}
+PULLS = {"auto": 0, "view": 1, "copy": 2}
 _open: "weakref.ref[Job] | None" = None
 
 
@@ -135,7 +135,7 @@ class Job:
         same at each call. Waits for a push whose outcome nobody has waited for. Once the job is
         stopped it gives what it gave last: an update or more may be missing there.
         """
-        number = _PULLS.get(how) if isinstance(how, str) else None
+        number = PULLS.get(how) if isinstance(how, str) else None
         if number is None:
             raise InvalidArgument(f'pull() takes "auto", "view" or "copy", not {how!r}: use one of them')
         if self._core.pushed() or self._skips:
@@ -182,6 +182,24 @@ class Job:
             outcome = (False, 1, self.global_step, 0)
             self._over = True
         return Outcome(*outcome)
+
+    def _exchange(self, how: int) -> tuple[bool, int, int, int, int] | None:
+        """push(), wait(), pull(), and gradients of 0, in one call.
+
+        Returns what an Outcome has, and moves() of the core: -1: pull() is to be called. None: nothing was
+        done, since the job was stopped, and push() knows what follows. What it raises is of the wait if
+        handed_in() of the core says so, else of the push.
+        """
+        if self._over or self._pull_failed:
+            return None
+        self._over = self._told_to_go
+        try:
+            return self._core.step(how, self._timeout, self._wait_timeout)
+        except Cancelled:
+            if not self._core.handed_in():
+                raise
+            self._over = True
+            return False, 1, self.global_step, 0, -1
 
     def step(self, gradients: Mapping[str, Any] | None = None, timeout: float | None = None) -> Outcome:
         """push() and wait(). With `gradients` copies these first, one for each variable."""

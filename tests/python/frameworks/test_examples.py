@@ -32,7 +32,7 @@ def test_hogwild_with_passel_differs_from_plain_pytorch_by_ten_lines(examples, d
     lines = [line for line in difflib.unified_diff(plain, ours, lineterm="", n=0)
              if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert len(lines) <= 10, "\n".join(lines)
-    done = subprocess.run([sys.executable, str(examples / "mnist_hogwild_plain.py"), "600"], text=True, timeout=LIMIT,
+    done = subprocess.run([sys.executable, str(examples / "mnist_hogwild_plain.py"), "600", "1"], text=True, timeout=LIMIT,
                           env={**os.environ, "PASSEL_DATA_DIR": str(digits)}, capture_output=True, check=True)
     assert accuracies(done.stdout)[0] > 0.85, done.stdout
     done = run(examples, "mnist_hogwild.py", 600, digits=digits)

@@ -1,5 +1,6 @@
 """What both optimizers of share() have: the job, buffers, schedules, what is saved beside checkpoints."""
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,13 @@ from ._beside import Beside, check_readable
 from ._buffers import Buffers
 
 
+# What torch.optim.Optimizer has these in imports torch.compile's compiler at the first call, which takes seconds of
+# each process, to keep it out of them. It is not there.
+add_param_group, _state_dict, _load_state_dict = (
+    inspect.unwrap(each) for each in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.state_dict,
+                                      torch.optim.Optimizer.load_state_dict))
+
+
 class JobOptimizer(torch.optim.Optimizer):
     """An optimizer whose update is made in a job. One thread at a time, as its job."""
 
@@ -21,9 +29,6 @@ class JobOptimizer(torch.optim.Optimizer):
     """The job has begun with share(state_dict=), and not with a checkpoint."""
     is_decayed = False
     """share(state_dict=) had rates that a scheduler had changed."""
-    outcome: Outcome | None = None
-    """What became of the last gradient that was handed in."""
-
     def __init__(self, groups: list[dict[str, Any]], defaults: dict[str, Any]) -> None:
         self._complete = False
         super().__init__(groups, defaults)
@@ -38,6 +43,7 @@ class JobOptimizer(torch.optim.Optimizer):
         self._waiting = 0  # steps since the last push
         self._stands = False  # a push whose outcome is not known
         self._fails = False
+        self._outcome: tuple[Any, ...] | None = None
         self._followers: list[tuple[Any, int]] = []
         self._tracked: dict[str, Any] = {}
         self._resumed: dict[str, Any] = {}
@@ -52,6 +58,11 @@ class JobOptimizer(torch.optim.Optimizer):
     def pushes_next(self) -> bool:
         """Whether the next step() hands in a gradient: with push_every not each of them does."""
         return self._waiting + 1 >= self._push_every
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the last gradient that was handed in."""
+        return None if self._outcome is None else Outcome(*self._outcome[:4])
 
     def metric(self, **values: float) -> None:
         """As Job.metric(): shows numbers in progress, report, TensorBoard."""
@@ -109,7 +120,14 @@ class JobOptimizer(torch.optim.Optimizer):
         if getattr(self, "_complete", False):
             raise InvalidArgument("the job's variables are those of share(), and a parameter cannot be added later: make "
                                   "the model whole before share()")
-        super().add_param_group(param_group)
+        add_param_group(self, param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = _state_dict(self)
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        _load_state_dict(self, state_dict)
 
     # --- After each push -------------------------------------------------------------------------
 
@@ -131,11 +149,12 @@ class JobOptimizer(torch.optim.Optimizer):
         if outcome is not None:
             self._stepped(outcome)
 
-    def _stepped(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self._buffers.stepped(outcome.global_step)
+    def _stepped(self, outcome: tuple[Any, ...]) -> None:
+        """outcome: what an Outcome has, and more."""
+        self._outcome, global_step = outcome, outcome[2]
+        self._buffers.stepped(global_step)
         if self._followers:
-            self._advance(outcome.global_step)
+            self._advance(global_step)
         if self._beside is not None and self._beside.is_due():
             self._beside.commit_newest(self._state_beside)
 
@@ -185,7 +204,8 @@ def random_state() -> dict[str, Any]:
 
     import numpy as np
     kind, keys, place, has, gauss = np.random.get_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    devices: Any = torch.cuda  # parts of it have no hints
+    cuda = devices.get_rng_state_all() if devices.is_initialized() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda, "python": list(random.getstate()),
             "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), place, has, gauss]}
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .._errors import InvalidArgument
+from ._base import add_param_group
 
 
 class Formula(NamedTuple):
@@ -56,7 +57,7 @@ def _adagrad(given: dict[str, Any]) -> Formula:
     return Formula("adagrad", {"initial_accumulator_value": first}, given, slots=(("Adagrad", "sum"),), counts=True)
 
 
-_CLASSES: dict[str, tuple[Callable[..., Any], Callable[[dict[str, Any]], Formula], dict[str, Any]]] = {
+_CLASSES: dict[str, tuple[type[Any], Callable[[dict[str, Any]], Formula], dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, _sgd, {}),
     "momentum": (torch.optim.SGD, _sgd, {"momentum": 0.9}),
     "nesterov": (torch.optim.SGD, _sgd, {"momentum": 0.9, "nesterov": True}),
@@ -82,7 +83,8 @@ def formula(optimizer: Any, settings: dict[str, Any]) -> tuple[Formula, dict[str
     own = [each for each in inspect.signature(made_by).parameters if each != "params"]
     given = {**preset, **{each: settings[each] for each in own if each in settings}}
     try:
-        defaults = made_by([torch.zeros(1)], **given).defaults
+        alike: Any = type(made_by.__name__, (made_by,), {"add_param_group": add_param_group})
+        defaults = alike([torch.zeros(1)], **given).defaults
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"torch.optim.{made_by.__name__} refuses these arguments of share(): {error}") from None
     _none_of(defaults, made_by.__name__, maximize=False, capturable=False, differentiable=False)

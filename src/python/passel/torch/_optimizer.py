@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from .._errors import DeadlineExceeded, FailedPrecondition
-from .._job import Job
+from .._job import PULLS, Job
+from .._library import _core
 from ._base import JobOptimizer
 from ._beside import Beside
 from ._buffers import Buffers
@@ -29,15 +30,17 @@ class SharedOptimizer(JobOptimizer):
     def __init__(self, groups: list[dict[str, Any]], formula: Formula) -> None:
         super().__init__(groups, formula.defaults)
         self._formula = formula
-        fixed = [name for name in formula.defaults if name not in OF_GROUPS]
-        self._fixed_of = itemgetter(*fixed) if fixed else None
-        self._fixed = None if self._fixed_of is None else self._fixed_of(formula.defaults)
+        self._settings_of = itemgetter("lr", "weight_decay", *(name for name in formula.defaults if name not in OF_GROUPS))
+        self._settings: Any = None  # of each group; None: not known
+        self._rates_due = False  # others may be in force
+        self._decays: list[tuple[list[int], float]] = []  # of parameters, to be added to gradients
 
     def begin(self, job: Job, module: torch.nn.Module, shared: Mapping[str, torch.nn.Parameter], pull: Any,
               push_every: int, buffers: Buffers, beside: Beside | None) -> None:
         """Takes the first values."""
         self._pull: Any = pull
         self._parameters = list(shared.values())
+        self._watch = _core.Watch(self._parameters)
         self._names = list(shared)
         self._plain = [is_plain(parameter) for parameter in self._parameters]
         self._staged = [(i, parameter.data) for i, parameter in enumerate(self._parameters) if not self._plain[i]]
@@ -52,15 +55,15 @@ class SharedOptimizer(JobOptimizer):
         self._moves = -1
         self._values: list[torch.Tensor] = []
         self._gradients: list[torch.Tensor] = []
-        self._places: list[int] = []
         # Those of join() are of all groups, and others may be in force in a job that goes on.
         rates = self._rates_now()
         self._rates = rates if len(rates) == 1 and job.global_step == 0 else []
+        self._how = PULLS[pull]
         self._begin(job, buffers, beside, push_every)
         self._renew()
         hooks: Any = module  # they have no hints
         hooks.register_load_state_dict_pre_hook(self._before_load)
-        hooks.register_load_state_dict_post_hook(lambda module, keys: self._note_versions())
+        hooks.register_load_state_dict_post_hook(lambda module, keys: self._watch.note_values())
 
     # --- As torch.optim has it -------------------------------------------------------------------
 
@@ -98,9 +101,11 @@ class SharedOptimizer(JobOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """The gradients are 0, in the memory of the job, whatever `set_to_none` says. What step() has summed up
         with push_every stays."""
-        self._settle()
-        self._attach()
-        if [gradient._version for gradient in self._gradients] != self._clean:
+        if self._stands:
+            self._settle()
+        if not self._watch.attached():
+            self._attach()
+        if not self._watch.all_zero():
             self._zero()
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,16 +130,16 @@ class SharedOptimizer(JobOptimizer):
 
     def _collect(self) -> None:
         """The gradients are in the memory of the job, whoever has put another tensor there."""
-        if self._places != [parameter.data_ptr() for parameter in self._parameters] or \
-                self._versions != [parameter._version for parameter in self._parameters]:
-            self._complain()
-        self._attach()
+        if (changed := self._watch.changed()) is not None:
+            self._complain(*changed)
+        if not self._watch.attached():
+            self._attach()
         for name, parameter in self._frozen:
             if parameter.grad is not None:
                 raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared: it needed none, or was "
                                          "in no group of params=, at share()")
-        if self._fixed_of is not None and [1 for group in self.param_groups if self._fixed_of(group) != self._fixed]:
-            self._formula.check_groups(self.param_groups)
+        if list(map(self._settings_of, self.param_groups)) != self._settings:
+            self._take_settings()
 
     def _attach(self) -> None:
         copies = False
@@ -145,7 +150,7 @@ class SharedOptimizer(JobOptimizer):
                 continue
             if given is not None:
                 # What is not plain gets a gradient of its own in each backward pass.
-                if self._plain[i] or gradient._version == self._clean[i]:
+                if self._plain[i] or self._watch.is_zero(i):
                     gradient.copy_(given, non_blocking=True)
                     copies = True
                 else:
@@ -162,25 +167,29 @@ class SharedOptimizer(JobOptimizer):
             torch._foreach_mul_(self._gradients, 1 / self._push_every)
             torch._foreach_zero_(self._sums)
             self._waiting = 0
-        self._decay()
-        if self.job._is_chief and self._rates != (rates := self._rates_now()):
-            self.job.set_rates(rates)
-            self._rates = rates
+        for places, decay in self._decays:
+            torch._foreach_add_([self._gradients[i] for i in places], [self._values[i] for i in places], alpha=decay)
+        if self._rates_due:
+            self._set_rates()
+        if self._pinned is not None:
+            self._pinned.wait()  # for copies of the values that the pull writes over
         try:
-            self.job.push()
-        except DeadlineExceeded:  # it is given up
-            self._renew()
+            done = self.job._exchange(self._how)
+        except BaseException as error:
+            self._stands = self._core.handed_in()
+            if isinstance(error, DeadlineExceeded) and not self._stands:  # it is given up
+                self._renew()
             raise
-        self._stands = True
-        self._settle()
-
-    def _decay(self) -> None:
-        """What is not made with the update is added to the gradient."""
-        if self._formula.decouples:
+        if done is None:
+            self.job.push()
+            self._stands = True
+            self._settle()
             return
-        for group, places in zip(self.param_groups, self._of_group):
-            if places and (decay := group["weight_decay"]):
-                torch._foreach_add_([self._gradients[i] for i in places], [self._values[i] for i in places], alpha=decay)
+        if done[4] < 0:
+            self._renew()
+        else:
+            self._show(done[4])
+        self._stepped(done)
 
     def _take(self) -> None:
         self._renew()
@@ -193,29 +202,33 @@ class SharedOptimizer(JobOptimizer):
     def _renew(self) -> None:
         """The values of now, and gradients of 0."""
         if self._pinned is not None:
-            self._pinned.wait()  # for copies of the values that the pull writes over
+            self._pinned.wait()
         self.job.pull(self._pull)
         if self.job._over:
             return
-        arrays = self._core.gradients()
-        if self._moves != self._core.moves():
-            self._point(arrays)
-        for i, values in self._staged:
-            values.copy_(self._values[i], non_blocking=True)
-        self._zero()
-        self._note_versions()
+        self._core.gradients()
+        self._core.zero_gradients()
+        self._show(self._core.moves())
+        self._watch.note_values()
 
     def _zero(self) -> None:
         self._core.zero_gradients()
-        self._clean = [gradient._version for gradient in self._gradients]
+        self._watch.note_zeros()
 
-    def _note_versions(self) -> None:
-        self._versions = [parameter._version for parameter in self._parameters]
+    def _show(self, moves: int) -> None:
+        """The tensors are of what was pulled, and of gradients that are 0."""
+        if moves != self._moves or self._staged:
+            if moves != self._moves:
+                self._point(moves)
+            for i, values in self._staged:
+                values.copy_(self._values[i], non_blocking=True)
+            self._watch.note_values()
+        self._watch.note_zeros()
 
-    def _point(self, arrays: Mapping[str, Any]) -> None:
+    def _point(self, moves: int) -> None:
         """Parameters and gradients are where the arrays of the job are now."""
-        self._moves = self._core.moves()
-        values = self.job._values
+        self._moves = moves
+        values, arrays = self.job._values, self._core.gradients()
         if len(self._tensors) > 32 * len(self._names):
             if self._pinned is not None:
                 self._pinned.clear()
@@ -230,7 +243,7 @@ class SharedOptimizer(JobOptimizer):
             if self._plain[i]:
                 parameter.data = self._values[i]
                 parameter.grad = self._gradients[i]
-        self._places = [parameter.data_ptr() for parameter in self._parameters]
+        self._watch.point(self._gradients)
 
     def _tensor(self, array: Any) -> torch.Tensor:
         known = self._tensors.get(id(array))
@@ -239,7 +252,25 @@ class SharedOptimizer(JobOptimizer):
             known._array = array  # type: ignore[attr-defined]  # so that no other has its id
         return known
 
-    # --- Rates -----------------------------------------------------------------------------------
+    # --- Settings of groups ----------------------------------------------------------------------
+
+    def _take_settings(self) -> None:
+        self._formula.check_groups(self.param_groups)
+        now = list(map(self._settings_of, self.param_groups))
+        # What can be another without being another object is looked at in each step.
+        self._settings = None if any(isinstance(each, (torch.Tensor, list)) for group in now for each in group) else now
+        self._rates_due = self.job._is_chief
+        # Decay that is not made with the update is a part of the gradient.
+        self._decays = [] if self._formula.decouples else [
+            (places, group["weight_decay"]) for group, places in zip(self.param_groups, self._of_group)
+            if places and group["weight_decay"]]
+
+    def _set_rates(self) -> None:
+        rates = self._rates_now()
+        if rates != self._rates:
+            self.job.set_rates(rates)
+            self._rates = rates
+        self._rates_due = False
 
     def _rates_now(self) -> list[tuple[float, float]]:
         decouples = self._formula.decouples
@@ -248,14 +279,12 @@ class SharedOptimizer(JobOptimizer):
 
     # --- What would be lost ----------------------------------------------------------------------
 
-    def _complain(self) -> None:
-        for i, (name, parameter) in enumerate(zip(self._names, self._parameters)):
-            if parameter.data_ptr() != self._places[i]:
-                raise FailedPrecondition(f"the parameter {name!r} has got other memory than the job's, as model.to() and "
-                                         "model.half() give it: call these before share()")
-            if parameter._version != self._versions[i]:
-                raise FailedPrecondition(f"the parameter {name!r} was written to since the last step, and the job's values "
-                                         "are others: load or change values before share(), or after opt.leave()")
+    def _complain(self, number: int, moved: bool) -> None:
+        if moved:
+            raise FailedPrecondition(f"the parameter {self._names[number]!r} has got other memory than the job's, as model.to() "
+                                     "and model.half() give it: call these before share()")
+        raise FailedPrecondition(f"the parameter {self._names[number]!r} was written to since the last step, and the job's "
+                                 "values are others: load or change values before share(), or after opt.leave()")
 
     def _before_load(self, module: torch.nn.Module, state_dict: Mapping[str, Any], prefix: str, metadata: Any,
                      *_: Any) -> None:
@@ -268,6 +297,6 @@ class SharedOptimizer(JobOptimizer):
         for name, parameter in own.items():
             given = state_dict.get(name)
             if isinstance(given, torch.Tensor) and given.shape == parameter.shape and not torch.equal(
-                    given.to(parameter), parameter) and any(parameter.data_ptr() == place for place in self._places):
+                    given.to(parameter), parameter) and any(parameter.data_ptr() == each.data_ptr() for each in self._parameters):
                 raise FailedPrecondition(f"load_state_dict() has other values of {name!r} than the job: load them before "
                                          "share(), or after opt.leave()")

@@ -2,8 +2,11 @@
 
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import torch
+
+_cuda: Any = torch.cuda  # parts of it have no hints
 
 
 class Pinned:
@@ -23,7 +26,7 @@ class Pinned:
             address = tensor.data_ptr()
             if self._refused or address in self._registered or tensor.numel() == 0:
                 continue
-            code = int(torch.cuda.cudart().cudaHostRegister(address, tensor.numel() * tensor.element_size(), 0))
+            code = int(_cuda.cudart().cudaHostRegister(address, tensor.numel() * tensor.element_size(), 0))
             if code == 0:
                 self._registered[address] = tensor
             else:
@@ -38,7 +41,7 @@ class Pinned:
         if self._registered:
             self.wait()
         for address in self._registered:
-            torch.cuda.cudart().cudaHostUnregister(address)
+            _cuda.cudart().cudaHostUnregister(address)
         self._registered.clear()
 
     def _refuse(self, code: int) -> None:
