@@ -17,13 +17,6 @@ double Most(const std::vector<double>& rates) {
   return *std::max_element(rates.begin(), rates.end());
 }
 
-// Of all the cells that a library has: how near the peak, how near the fastest.
-struct Summary {
-  double logs = 0, logs_of_best = 0, least_of_best = 1;
-  std::string least_name;
-  int cells = 0, as_good = 0;
-};
-
 std::string Line(const std::string& name, const Summary& s) {
   if (s.cells == 0) return fmt::format("{:<28} nothing\n", name);
   return fmt::format("{:<28} {:>6} {:>8.2f} {:>12.2f} {:>9} {:>8.2f}  {}\n", name, s.cells,
@@ -49,6 +42,33 @@ std::optional<double> Comparison::Share(const Cell& cell, std::size_t library) c
   return cell.shape.Flops() / (1e3 * Best(cell.of[library])) / Most(cell.peak);
 }
 
+double Comparison::BestShare(const Cell& cell) const {
+  double best = 0;
+  for (std::size_t i = 0; i < libraries.size(); ++i) {
+    best = std::max(best, Share(cell, i).value_or(0));
+  }
+  return best;
+}
+
+Summary Comparison::Summarize(bool cold, bool large, std::size_t library) const {
+  Summary s;
+  for (const Cell& cell : cells) {
+    if (cell.cold != cold || cell.peak.empty() || large != (cell.shape.batch >= 100)) continue;
+    const std::optional<double> share = Share(cell, library);
+    if (!share) continue;
+    const double of_best = *share / BestShare(cell);
+    ++s.cells;
+    s.as_good += of_best >= kAsGood;
+    s.logs += std::log(*share);
+    s.logs_of_best += std::log(of_best);
+    if (of_best < s.least_of_best) {
+      s.least_of_best = of_best;
+      s.least_name = cell.shape.Name();
+    }
+  }
+  return s;
+}
+
 std::string Comparison::ToTable() const {
   std::string text;
   for (std::size_t i = 0; i < libraries.size(); ++i) {
@@ -65,36 +85,25 @@ std::string Comparison::ToTable() const {
     for (std::size_t i = 0; i < libraries.size(); ++i)
       text += fmt::format(" {:>6}", fmt::format("[{}]", i + 1));
     text += '\n';
-    std::vector<Summary> summaries(libraries.size());
     for (const Cell& cell : cells) {
       if (cell.cold != cold || cell.peak.empty()) continue;
-      double best = 0;
-      for (std::size_t i = 0; i < libraries.size(); ++i)
-        best = std::max(best, Share(cell, i).value_or(0));
       text += fmt::format("{:<28} {:>9.1f}", cell.shape.Name(), Most(cell.peak));
       for (std::size_t i = 0; i < libraries.size(); ++i) {
         const std::optional<double> share = Share(cell, i);
-        if (!share) {
-          text += fmt::format(" {:>6}", "-");
-          continue;
-        }
-        const double of_best = *share / best;
-        text += fmt::format(" {:>5.2f}{}", *share, of_best >= kAsGood ? '*' : ' ');
-        Summary& s = summaries[i];
-        ++s.cells;
-        s.as_good += of_best >= kAsGood;
-        s.logs += std::log(*share);
-        s.logs_of_best += std::log(of_best);
-        if (of_best < s.least_of_best) {
-          s.least_of_best = of_best;
-          s.least_name = cell.shape.Name();
-        }
+        text += share ? fmt::format(" {:>5.2f}{}", *share,
+                                    *share >= kAsGood * BestShare(cell) ? '*' : ' ')
+                      : fmt::format(" {:>6}", "-");
       }
       text += '\n';
     }
-    text += fmt::format("\n{:<28} {:>6} {:>8} {:>12} {:>9} {:>8}\n", "means (geometric)", "cells",
-                        "of peak", "of fastest", "fastest", "least");
-    for (std::size_t i = 0; i < libraries.size(); ++i) text += Line(libraries[i], summaries[i]);
+    for (const bool large : {false, true}) {
+      text += fmt::format("\n{:<28} {:>6} {:>8} {:>12} {:>9} {:>8}\n",
+                          large ? "geometric means, batch >= 100" : "geometric means, batch < 100",
+                          "cells", "of peak", "of fastest", "fastest", "least");
+      for (std::size_t i = 0; i < libraries.size(); ++i) {
+        text += Line(libraries[i], Summarize(cold, large, i));
+      }
+    }
   }
   text += '\n';
   for (const Target& target : kTargets) {

@@ -24,6 +24,13 @@ struct Cell {
   std::vector<Times> of;     ///< of each library, in the order of Comparison::libraries
 };
 
+/// Of the cells that a library has: how near the peak, how near the fastest.
+struct Summary {
+  double logs = 0, logs_of_best = 0, least_of_best = 1;
+  std::string least_name;
+  int cells = 0, as_good = 0;
+};
+
 struct Comparison {
   VectorSet set = VectorSet::kBaseline;
   std::vector<std::string> libraries, kernels;
@@ -34,6 +41,9 @@ struct Comparison {
   /// Best time over best peak of the same turns: 1 is every multiplier busy all the time. Nothing
   /// where the library has no such product.
   std::optional<double> Share(const Cell& cell, std::size_t library) const;
+  double BestShare(const Cell& cell) const;  ///< of all libraries
+  /// Of batches of 100 and more, or of smaller ones.
+  Summary Summarize(bool cold, bool large, std::size_t library) const;
   std::string ToTable() const;
   Json ToJson() const;
 };

@@ -173,7 +173,8 @@ int Main(int argc, char** argv) {
       "Libraries that multiply matrices, on the products of a training step: which share of the "
       "core's peak does each reach?");
   app.add_flag("--quick", flags.quick, "A few tiny products, once: does everything work?");
-  app.add_option("--seconds", flags.seconds, "For all products together; the largest take two minutes more")
+  app.add_option("--seconds", flags.seconds,
+                 "For all products together; the largest take two minutes more")
       ->check(CLI::Range(1.0, 36000.0))
       ->capture_default_str();
   app.add_option("--libraries", flags.libraries,

@@ -48,18 +48,18 @@ namespace {
 class StepMemoryTest : public test::SmallWorkerTest {
  protected:
   // How often memory had been taken by the end of each step. 300 examples, so with batches of 10
-  // an epoch ends after step 30.
+  // an epoch ends after 30 steps.
   std::vector<std::size_t> AllocationsByStep() {
     options_.train_steps = 65;
     std::vector<std::size_t> taken;
-    taken.reserve(100);
+    taken.reserve(200);
     test::FunctionHook hook;
     hook.on_step = [&](const StepReport&) { taken.push_back(g_allocations); };
     WorkerCallbacks callbacks;
     callbacks.hooks = {&hook};
     const Result<WorkerResult> result = Run(callbacks);
     EXPECT_TRUE(result.ok()) << result.status().message();
-    EXPECT_EQ(taken.size(), 65u);
+    EXPECT_EQ(taken.size(), 65u * static_cast<std::size_t>(options_.push_every));
     return taken;
   }
 };
