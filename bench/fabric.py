@@ -34,6 +34,7 @@ PEERS = {  # name in the table: (peer, program, variant)
     "gRPC, polling": ("grpc", "grpc_peer", "polling"),
     "gRPC, blocking": ("grpc", "grpc_peer", "client"),
     "Redis, TCP": ("redis", "redis_peer", "tcp"),
+    "Open MPI, TCP": ("openmpi", "mpi_peer", "tcp"),
 }
 
 
@@ -91,7 +92,7 @@ class Exchanges:
         self.flags, self.figures, self.stopped, self.scratch = flags, figures, stopped, scratch
         peers = load_peers()
         options = argparse.Namespace(
-            only=["tcp", "grpc", "redis"], dir=flags.peers, build=flags.build, quick=flags.quick,
+            only=["tcp", "grpc", "redis", "openmpi"], dir=flags.peers, build=flags.build, quick=flags.quick,
             fifo=False, data_dir=flags.data_dir)
         self.peers = peers.Bench(options, scratch)
         self.peers.stopped = stopped
@@ -115,9 +116,10 @@ class Exchanges:
 
     def pingpong(self):
         name = "fi_pingpong"
-        program = shutil.which("fi_pingpong")
+        path = self.peers.environment("libfabric")["PATH"]
+        program = shutil.which("fi_pingpong", path=path)
         if program is None:
-            self.figures.miss(name, "fi_pingpong is not there: install libfabric-bin")
+            self.figures.miss(name, "fi_pingpong is not there: run bench/peers/setup")
             return
         turns = "2000" if self.flags.quick else "20000"
         common = [program, "-p", PROVIDER, "-e", "rdm", "-S", "8", "-I", turns]

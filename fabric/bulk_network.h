@@ -51,6 +51,9 @@ class BulkNetwork {
   /// `local`: the address in numbers by which the other end reaches this host. Errors: those of the
   /// network; kAlreadyExists when all ports are in use.
   virtual Result<std::unique_ptr<BulkPipe>> OpenPipe(const std::string& local) = 0;
+  /// Pipes of this process that ended within a message and could not be closed: each keeps
+  /// descriptors and memory until the process ends.
+  virtual std::size_t left_open() const = 0;
 };
 
 struct BulkOptions {
@@ -61,6 +64,8 @@ struct BulkOptions {
   int ports = 1;
   /// How long after the last message who waits polls before it sleeps; zero: it sleeps at once.
   std::chrono::nanoseconds spin = std::chrono::microseconds(50);
+  /// A message that stands still for so long ends its pipe.
+  std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
 };
 
 /// Of the library that has the networks.

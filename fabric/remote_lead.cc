@@ -10,11 +10,11 @@ Status RemoteLead::Leave(Phase end) {
   return worker_->Step(0, Kind::kLeave, static_cast<std::uint64_t>(end)).status();
 }
 
-void RemoteLead::SayAlive() { (void)worker_->Quick(0, Call(Kind::kSayAlive)); }
+void RemoteLead::SayAlive() { (void)worker_->QuickOrNot(0, Call(Kind::kSayAlive)); }
 
 void RemoteLead::Stop() {
   worker_->Stop();  // whatever becomes of this request
-  (void)worker_->Quick(0, Call(Kind::kStop));
+  (void)worker_->QuickOrNot(0, Call(Kind::kStop));
 }
 
 std::vector<Member> RemoteLead::membership() const {

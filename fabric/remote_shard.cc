@@ -136,7 +136,7 @@ void RemoteShard::Leave(Phase end) {
 
 // On ps/0 the lead's word stands in the same memory.
 void RemoteShard::Stop() {
-  if (shard_ != 0) (void)worker_->Quick(shard_, Call(Kind::kStop));
+  if (shard_ != 0) (void)worker_->QuickOrNot(shard_, Call(Kind::kStop));
 }
 
 // The proxy on the lead enters a mode with both.

@@ -110,14 +110,14 @@ MessageCount RemoteWorker::count() const {
   return count;
 }
 
-Result<Answer> RemoteWorker::Quick(int shard, Call call) const {
-  PASSEL_RETURN_IF_ERROR(sessions_[static_cast<std::size_t>(shard)]->Ask(
-      &call, Deadline::After(options.answer_limit)));
+Result<Answer> RemoteWorker::Ask(int shard, Call& call, std::chrono::nanoseconds limit) const {
+  PASSEL_RETURN_IF_ERROR(
+      sessions_[static_cast<std::size_t>(shard)]->Ask(&call, Deadline::After(limit)));
   return std::move(call.answer);
 }
 
 std::vector<Member> RemoteWorker::QuickMembers(int shard, Call call) const {
-  Result<Answer> answer = Quick(shard, std::move(call));
+  Result<Answer> answer = QuickOrNot(shard, std::move(call));
   return answer.ok() ? std::move(answer->members) : std::vector<Member>();
 }
 

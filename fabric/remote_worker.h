@@ -34,8 +34,14 @@ class RemoteWorker {
 
   Session& session(int shard) { return *sessions_[static_cast<std::size_t>(shard)]; }
   /// For requests at any time.
-  Result<Answer> Quick(int shard, Call call) const;
-  /// None, if there is no answer.
+  Result<Answer> Quick(int shard, Call call) const {
+    return Ask(shard, call, options.answer_limit);
+  }
+  /// For what may as well go unanswered: it is not asked for as long.
+  Result<Answer> QuickOrNot(int shard, Call call) const {
+    return Ask(shard, call, std::min(options.answer_limit, kPatience));
+  }
+  /// The same. None, if there is no answer.
   std::vector<Member> QuickMembers(int shard, Call call) const;
 
   // Steps, one after the other on each ps. One that waits for others is given up at its deadline.
@@ -99,7 +105,9 @@ class RemoteWorker {
   bool near_enough_next = false;
 
  private:
+  static constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
   void Heard(const Answer& answer);
+  Result<Answer> Ask(int shard, Call& call, std::chrono::nanoseconds limit) const;
 
   int others_ = 0;                                  // sessions with other ps than ps/0
   std::vector<std::unique_ptr<Session>> sessions_;  // [shards]; null: here

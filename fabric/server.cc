@@ -191,7 +191,8 @@ std::shared_ptr<Proxy> Server::Admit(const Request& hello, std::unique_ptr<Pipe>
   return *proxy;
 }
 
-void RefuseWhoComesBack(Pipe& pipe, int shard, Deadline deadline) {
+void RefuseWhoComesBack(Pipe& pipe, int shard, bool of_several, bool has_checkpoints,
+                        Deadline deadline) {
   const Result<Arrival> arrival = pipe.Receive(deadline);
   if (!arrival.ok()) return;
   const Result<Request> request = DecodeRequest(arrival->header);
@@ -202,11 +203,18 @@ void RefuseWhoComesBack(Pipe& pipe, int shard, Deadline deadline) {
   Answer refusal;
   refusal.to = Kind::kHello;
   refusal.session = request->session;
-  refusal.status = Aborted(
-      fmt::format("ps/{} was started again without its values, which no process of its host had "
-                  "kept: start {} again; the chief, {}, gives it values, of the newest checkpoint "
-                  "if there is one",
-                  shard, names(hello.worker), names.chief_name));
+  const std::string what_now =
+      of_several && !has_checkpoints
+          ? std::string(
+                "without --checkpoint_dir there is nothing to go back to, and the job is "
+                "lost: end all tasks and start it anew")
+          : fmt::format(
+                "start {} again; the chief, {}, gives it values, of the newest checkpoint "
+                "if there is one",
+                names(hello.worker), names.chief_name);
+  refusal.status = Aborted(fmt::format(
+      "ps/{} was started again without its values, which no process of its host had kept: {}",
+      shard, what_now));
   (void)pipe.Send(Encode(refusal), {});
 }
 

@@ -92,7 +92,9 @@ class Server {
 };
 
 /// For a ps that has nothing to serve: who says hello by `pipe`, and had been let in before, is
-/// told that its values are gone. Others are told nothing, and come again.
-void RefuseWhoComesBack(Pipe& pipe, int shard, Deadline deadline);
+/// told that its values are gone. Others are told nothing, and come again. `of_several`: other ps
+/// have values that are of no use without its own, unless they all go back to a checkpoint.
+void RefuseWhoComesBack(Pipe& pipe, int shard, bool of_several, bool has_checkpoints,
+                        Deadline deadline);
 
 }  // namespace passel::fabric

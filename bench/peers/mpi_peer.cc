@@ -5,6 +5,9 @@
 // and a flush; a view is the address that MPI_Win_shared_query gives, and MPI_Win_sync. With one
 // writer rank 0 waits in a barrier, which keeps its core busy. A round is MPI_Allreduce of the
 // gradients and the update of each rank's own values.
+//
+// --variant tcp: messages by Open MPI's TCP transport instead, as between two hosts (mpirun is told
+// to use no other). Rank 1 sends its gradient, rank 0 subtracts it and sends all values back.
 
 #include <mpi.h>
 
@@ -40,8 +43,39 @@ Samples MeasureTogether(double seconds, bool whole_turns, Once&& once) {
   }
 }
 
+// Ends with a message of nothing.
+void ServeMessages(std::size_t elements) {
+  const auto count = static_cast<int>(elements);
+  std::vector<float> values = InitialValues(elements), gradient(elements);
+  for (;;) {
+    MPI_Status status;
+    int got = 0;
+    MPI_Recv(gradient.data(), count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD, &status);
+    MPI_Get_count(&status, MPI_FLOAT, &got);
+    if (got == 0) return;
+    for (std::size_t i = 0; i < elements; ++i) values[i] -= gradient[i];
+    MPI_Send(values.data(), count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
+  }
+}
+
+void AskByMessages(const Options& options) {
+  const auto count = static_cast<int>(options.elements);
+  const std::vector<float> gradient = Gradient(options.elements);
+  std::vector<float> values(options.elements);
+  std::int64_t pushes = 0;
+  const Samples both = Measure(options.seconds, [&] {
+    MPI_Send(gradient.data(), count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+    MPI_Recv(values.data(), count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    ++pushes;
+  });
+  MPI_Send(gradient.data(), 0, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+  Verify(kMe, values.data(), options.elements, pushes);
+  Print("push+pull", both);
+}
+
 int Main(int argc, char** argv) {
   const Options options = Parse(argc, argv);
+  if (!options.variant.empty() && options.variant != "tcp") Fail(kMe, "--variant must be tcp", 2);
   DieWith(::getppid());
   MPI_Init(&argc, &argv);
   int rank = 0, ranks = 0;
@@ -50,6 +84,15 @@ int Main(int argc, char** argv) {
   if (ranks != 2) Fail(kMe, "needs two ranks, but got " + std::to_string(ranks), 2);
   // Rank 1 is the client when there is one.
   Pin(kMe, rank == 1 ? options.first_cpu : options.second_cpu);
+  if (!options.variant.empty()) {
+    if (rank == 0) {
+      ServeMessages(options.elements);
+    } else {
+      AskByMessages(options);
+    }
+    MPI_Finalize();
+    return 0;
+  }
 
   const auto count = static_cast<int>(options.elements);
   const std::size_t bytes = options.elements * sizeof(float);

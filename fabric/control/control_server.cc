@@ -289,8 +289,11 @@ class ControlServer::Loop {
           count, ToSeconds(options_.handshake_limit), last_unfinished_.ToString());
     }
     if (const std::uint64_t count = refused_.Take(now); count > 0) {
-      LogWarning("refused {} connections that did not prove the job token of {}, the last from {}",
-                 count, options_.me.job_id, last_refused_.ToString());
+      LogWarning("refused {} connections that {} {}, the last from {}", count,
+                 options_.key.insecure_no_auth
+                     ? "were not opened with --insecure_no_auth, as this task of"
+                     : "did not prove the job token of",
+                 options_.me.job_id, last_refused_.ToString());
     }
   }
 

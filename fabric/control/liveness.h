@@ -26,6 +26,11 @@ struct LeaseOptions {
   }
   /// For the kernel, which is to notice it after us.
   std::chrono::nanoseconds kernel_limit() const { return lease + beat; }
+  /// After which a message that stands still ends its pipe. Not before the lease: what is pulled
+  /// for less is to cost time alone. Nor much sooner than others notice anything.
+  std::chrono::nanoseconds stall_limit() const {
+    return std::max<std::chrono::nanoseconds>(lease, std::chrono::seconds(5));
+  }
   static LeaseOptions Of(std::chrono::nanoseconds lease) { return {lease, lease / 5}; }
 };
 

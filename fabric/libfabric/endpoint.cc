@@ -20,6 +20,15 @@ constexpr std::size_t kCompletions = 256;
 constexpr std::size_t kMostNameBytes = 256;
 constexpr std::uint64_t kAnyTag = ~std::uint64_t{0};
 
+struct GivenUpEndpoints {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+};
+GivenUpEndpoints& given_up() {
+  static auto* const all = new GivenUpEndpoints;  // never destroyed
+  return *all;
+}
+
 // Sets the port of an IP address.
 void SetPort(fi_info* info, std::uint16_t port) {
   auto* const address = static_cast<sockaddr*>(info->src_addr);
@@ -74,10 +83,15 @@ Result<std::unique_ptr<Endpoint>> Endpoint::Open(std::shared_ptr<Network> networ
 
 void Endpoint::GiveUp(std::unique_ptr<Endpoint> endpoint) {
   if (endpoint->network_->options().provider == "shm") return;
-  static std::mutex mutex;
-  static auto* const given_up = new std::vector<std::unique_ptr<Endpoint>>;  // never destroyed
-  const std::lock_guard lock(mutex);
-  given_up->push_back(std::move(endpoint));
+  GivenUpEndpoints& all = given_up();
+  const std::lock_guard lock(all.mutex);
+  all.endpoints.push_back(std::move(endpoint));
+}
+
+std::size_t Endpoint::GivenUp() {
+  GivenUpEndpoints& all = given_up();
+  const std::lock_guard lock(all.mutex);
+  return all.endpoints.size();
 }
 
 Status Endpoint::Enable() {

@@ -47,6 +47,8 @@ class Endpoint {
   /// Ends one with transfers under way. ofi_rxm of libfabric 1.17 may crash when such is closed: it
   /// stays open until the process ends, and since nobody polls it, does nothing any more.
   static void GiveUp(std::unique_ptr<Endpoint> endpoint);
+  /// So many.
+  static std::size_t GivenUp();
 
   const std::vector<std::uint8_t>& address() const { return address_; }
   /// The one peer. Errors: kInvalidArgument for bytes that are no address of this provider.

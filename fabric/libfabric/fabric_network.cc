@@ -40,8 +40,11 @@ Result<std::unique_ptr<FabricNetwork>> FabricNetwork::Open(const BulkOptions& op
   }
   // Says now what is wrong with the interface.
   if (!own.interface.empty()) PASSEL_RETURN_IF_ERROR(Network::Open(own).status());
+  FabricPipeOptions pipe_options;
+  pipe_options.spin = options.spin;
+  pipe_options.stall_limit = options.stall_limit;
   return std::unique_ptr<FabricNetwork>(
-      new FabricNetwork(std::move(own), options.spin, std::move(name)));
+      new FabricNetwork(std::move(own), pipe_options, std::move(name)));
 }
 
 Result<std::unique_ptr<BulkPipe>> FabricNetwork::OpenPipe(const std::string& local) {
@@ -57,10 +60,8 @@ Result<std::unique_ptr<BulkPipe>> FabricNetwork::OpenPipe(const std::string& loc
     }
     network = known;
   }
-  FabricPipeOptions pipe_options;
-  pipe_options.spin = spin_;
   PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<FabricPipe> pipe,
-                          FabricPipe::Open(network, pipe_options));
+                          FabricPipe::Open(network, pipe_options_));
   return std::unique_ptr<BulkPipe>(std::move(pipe));
 }
 

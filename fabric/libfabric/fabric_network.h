@@ -9,6 +9,8 @@
 #include <string>
 
 #include "fabric/bulk_network.h"
+#include "fabric/libfabric/endpoint.h"
+#include "fabric/libfabric/fabric_pipe.h"
 #include "fabric/libfabric/network.h"
 
 namespace passel::fabric {
@@ -21,13 +23,14 @@ class FabricNetwork final : public BulkNetwork {
 
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<BulkPipe>> OpenPipe(const std::string& local) override;
+  std::size_t left_open() const override { return Endpoint::GivenUp(); }
 
  private:
-  FabricNetwork(NetworkOptions options, std::chrono::nanoseconds spin, std::string name)
-      : options_(std::move(options)), spin_(spin), name_(std::move(name)) {}
+  FabricNetwork(NetworkOptions options, const FabricPipeOptions& pipe_options, std::string name)
+      : options_(std::move(options)), pipe_options_(pipe_options), name_(std::move(name)) {}
 
   const NetworkOptions options_;
-  const std::chrono::nanoseconds spin_;  // FabricPipeOptions::spin
+  const FabricPipeOptions pipe_options_;
   const std::string name_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Network>> networks_;  // by address

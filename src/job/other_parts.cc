@@ -36,7 +36,7 @@ OtherParts::OtherParts(const Task& task) {
     options.address = *address;
     options.peer_index = shard;
     options.key = DoorKeyOf(task);
-    options.lease = LeaseOf(task);
+    TakeLease(task, &options);
     options.me = FactsOf(task, Role::kPs, 0);
     others_.push_back({fmt::format("ps/{} at {}", shard, address->ToString()),
                        std::make_shared<fabric::ControlLine>(options), nullptr});

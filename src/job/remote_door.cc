@@ -96,7 +96,7 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
   fabric::ControlServerOptions options;
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
-  options.lease = LeaseOf(task);
+  TakeLease(task, &options);
   options.me = FactsOf(task, Role::kPs, task.id.index);
   options.roles = {Role::kWorker, Role::kPs, Role::kControl, Role::kEvaluator};
   options.bulk = task.network;
@@ -106,6 +106,12 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
     where += (where.empty() ? "" : ", ") + address.ToString();
   }
   LogInfo("{} listens at {} for the workers of other hosts", task.id.ToString(), where);
+  if (checkpoints.empty()) {
+    LogInfo(
+        "without --checkpoint_dir the values of {} are gone when it is killed, unless a worker "
+        "of this host keeps them",
+        task.id.ToString());
+  }
   WarnOfClearText(task);
   return door;
 }
@@ -136,8 +142,10 @@ void RemoteDoor::Look(const shm::Arena& arena) {
     return;
   }
   auto served = std::make_unique<Served>(std::move(*own), task_.Names());
+  fabric::ServerOptions options;
+  options.quiet_limit = std::max(options.quiet_limit, LeaseOf(task_).lease);
   served->server.emplace(
-      fabric::ServedShard{served->arena->plan(), shard_, served->arena->memory(), {}});
+      fabric::ServedShard{served->arena->plan(), shard_, served->arena->memory(), options});
   const std::lock_guard lock(mutex_);
   served_ = std::move(served);
   anew_ = false;
@@ -263,8 +271,9 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
       }
       served_->server->Serve(std::move(pipe));
     } else if (anew_) {
-      Talking([shard = shard_, owned = std::shared_ptr<fabric::Pipe>(std::move(pipe))] {
-        fabric::RefuseWhoComesBack(*owned, shard, Deadline::After(kHelloLimit));
+      Talking([this, owned = std::shared_ptr<fabric::Pipe>(std::move(pipe))] {
+        fabric::RefuseWhoComesBack(*owned, shard_, task_.spec.num_tasks("ps") > 1,
+                                   !checkpoints_.empty(), Deadline::After(kHelloLimit));
       });
     }
     return;
@@ -291,6 +300,17 @@ void RemoteDoor::Talking(std::function<void()> talk_with) {
   });
 }
 
+// With the lock held. Twice as many each time.
+void RemoteDoor::TellOfLeftOpen() {
+  const std::size_t left = task_.network == nullptr ? 0 : task_.network->left_open();
+  if (left < tell_left_open_) return;
+  while (tell_left_open_ <= left) tell_left_open_ *= 2;
+  LogWarning(
+      "{} connections over libfabric ended within a message, and each keeps some 11 descriptors "
+      "and 10 MB of {} until it is started again; without --fabric_provider none does",
+      left, task_.id.ToString());
+}
+
 void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) {
   LogDebug("{} is gone: {}", peer.Name(), why.message());
   std::shared_ptr<Guest> guest;  // destroyed without the lock
@@ -312,6 +332,7 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   if (found == guests_.end()) return;
   guest = std::move(found->second);
   guests_.erase(found);
+  TellOfLeftOpen();
   // Whose process has ended has no connection any more; one that lives makes another at once. Of
   // one that was silent before nobody knows. Who says that it ends has ended, and so it is told.
   changed_.notify_all();

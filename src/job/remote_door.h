@@ -111,6 +111,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   Result<Errand> Reserve(std::uint64_t life, const Errand& errand);
   Result<Errand> Save(std::uint64_t life, const Errand& errand);
   Result<Errand> AnswerWatcher(const Errand& errand);
+  void TellOfLeftOpen();
   bool IsThere(int worker) const;
   bool IsServed(int worker) const;
   Result<Errand> TellPlan(shm::RendezvousClient& ps);
@@ -133,6 +134,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   std::set<std::uint64_t> watchers_;                        // of evaluators
   bool over_ = false;                                       // the job
   bool dismissed_ = false;                                  // by ps/0: the job is over
+  std::size_t tell_left_open_ = 8;                          // once there are so many
   ShardSaver saver_;
   std::list<Talk> talks_;
   std::unique_ptr<Served> served_;

@@ -17,6 +17,12 @@ namespace passel::job {
 fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
 fabric::DoorKey DoorKeyOf(const Task& task);
 fabric::LeaseOptions LeaseOf(const Task& task);
+/// What follows from the lease, in options of either end of a control connection.
+template <typename Options>
+void TakeLease(const Task& task, Options* options) {
+  options->lease = LeaseOf(task);
+  options->stall_limit = options->lease.stall_limit();
+}
 /// How long a worker's pipes poll before they sleep; nothing: as they do by themselves, which a ps
 /// always leaves to them.
 std::optional<std::chrono::nanoseconds> WorkerSpin(const Task& task);

@@ -41,7 +41,7 @@ fabric::ControlOptions LineTo(const Task& task, Role role, int index, int shard,
   options.address = address;
   options.peer_index = shard;
   options.key = DoorKeyOf(task);
-  options.lease = LeaseOf(task);
+  TakeLease(task, &options);
   options.me = FactsOf(task, role, index);
   options.bulk = task.network;
   options.spin = WorkerSpin(task).value_or(options.spin);
@@ -382,8 +382,9 @@ Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan, b
   fabric::ClientOptions options;
   options.prefetch = prefetch;
   options.waits = options_.attach.waits;
-  // A ps that comes back within it is found again.
+  // A ps that comes back within it is found again, and so is one that was silent before.
   options.session.gone_limit = options_.ps_wait;
+  options.answer_limit += LeaseOf(task_).lease + options_.ps_wait;
   std::vector<fabric::Connector> connectors;
   for (std::size_t s = 0; s < ps_.size(); ++s) {
     ps_[s].errands.reset();

@@ -313,7 +313,10 @@ class Worker {
       if (next_log_ns == 0) next_log_ns = now + kLogWaitEveryNs;
       if (now < next_log_ns) continue;
       next_log_ns += kLogWaitEveryNs;
-      LogInfo("still waiting for {} at global step {}", ListOf(store_.WaitingFor(), options_.names),
+      // None: who knows has not said so.
+      const std::vector<Member> waiting_for = store_.WaitingFor();
+      LogInfo("still waiting for {} at global step {}",
+              waiting_for.empty() ? "ps/0" : ListOf(waiting_for, options_.names),
               store_.global_step());
     }
   }

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class SeveralHostsFaultsTest : public SeveralHostsTest {
  protected:
@@ -25,6 +26,17 @@ class SeveralHostsFaultsTest : public SeveralHostsTest {
     const nlohmann::json steps =
         job.sandbox().Status().value("/arena/workers/1/local_steps"_json_pointer, nlohmann::json());
     return steps.is_number() ? steps.get<int>() : -1;
+  }
+  // Of worker/1, while it trains; after it the worker goes on.
+  void PullFor(HostsJob& job, std::chrono::milliseconds time) {
+    job.StartAll();
+    ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"))
+        << job["worker/1"].Err();
+    ASSERT_TRUE(job.sandbox().Advances(20));
+    ASSERT_TRUE(hosts_->Cable(false));
+    std::this_thread::sleep_for(time);
+    ASSERT_TRUE(hosts_->Cable(true));
+    EXPECT_TRUE(SecondWorkerSteps(job)) << job["worker/1"].Err();
   }
   // Waits until it has made some more.
   static bool SecondWorkerSteps(HostsJob& job) {
@@ -39,6 +51,8 @@ class SeveralHostsFaultsTest : public SeveralHostsTest {
     return false;
   }
 };
+
+using SlowSeveralHostsFaultsTest = SeveralHostsFaultsTest;
 
 // Of the newest checkpoint in the folder.
 int NewestStep(const std::string& folder) {
@@ -72,6 +86,30 @@ TEST_F(SeveralHostsFaultsTest, ASilentWorkerHoldsRoundsUpForTheLeaseAndComesBack
     EXPECT_TRUE(SecondWorkerSteps(job)) << job["worker/1"].Err();
     job.Stop();
     job.ExpectEnd(130);
+  }
+}
+
+// With the limits that tasks have by themselves. Rounds stand still meanwhile.
+TEST_F(SeveralHostsFaultsTest, ACableThatIsOutForLessThanTheLeaseCostsTimeAlone) {
+  HostsJob job = Job(1, 2, {"worker/1"}, With(kEndless, {"--mode=barrier"}));
+  PullFor(job, std::chrono::milliseconds(11'500));
+  EXPECT_THAT(job["ps/0"].Err(), Not(HasSubstr("died")));
+  job.Stop();
+  job.ExpectEnd(130);
+}
+
+// Nor is it for the worker to end when it was out for longer: it has --ps_wait to come back.
+TEST_F(SlowSeveralHostsFaultsTest, WhoIsBackWithinThePsWaitGoesOn) {
+  for (const char* mode : {"hogwild", "barrier"}) {
+    for (const char* by : {"", "tcp;ofi_rxm"}) {
+      SCOPED_TRACE(fmt::format("{} {}", mode, by));
+      std::vector<std::string> flags = With(kEndless, {std::string("--mode=") + mode});
+      if (*by != 0) flags.push_back(std::string("--fabric_provider=") + by);
+      HostsJob job = Job(1, 2, {"worker/1"}, flags);
+      PullFor(job, std::chrono::seconds(19));
+      job.Stop();
+      job.ExpectEnd(130);
+    }
   }
 }
 

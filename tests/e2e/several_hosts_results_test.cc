@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <netpacket/packet.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -97,6 +98,37 @@ TEST_F(SeveralHostsResultsTest, OnTheCableNoParameterCanBeRead) {
     EXPECT_EQ(bytes.find(piece), std::string::npos);
   }
   EXPECT_EQ(bytes.find(ReadText(job.token())), std::string::npos);
+}
+
+// Over libfabric all who are on the way can read them, but nothing goes out to who has not proved
+// the token: the whole of what a stranger is told is smaller than a part of the values.
+TEST_F(SeveralHostsResultsTest, OverLibfabricAStrangerIsSentNoParameter) {
+  HostsJob job(*hosts_, 1, 2, {"worker/1"}, With(kEndless, {"--fabric_provider=tcp;ofi_rxm"}));
+  job.Start("ps/0");
+  job.Start("worker/0");
+  ASSERT_TRUE(job["worker/0"].WaitFor("Session initialization complete")) << job["worker/0"].Err();
+  const std::string other = job.sandbox().dir().File("other_token");
+  WriteText(other, std::string(32, 'x'));
+  ASSERT_EQ(::chmod(other.c_str(), 0400), 0);
+  std::size_t told[2] = {};
+  for (const bool proves : {false, true}) {
+    Capture cable;
+    if (!cable.ready()) GTEST_SKIP() << "nothing can be captured here";
+    if (proves) {
+      job.Start("worker/1");
+      ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"))
+          << job["worker/1"].Err();
+      job.Stop();  // else it would go on and on
+      job.ExpectEnd(130);
+    } else {
+      job.StartBare("worker/1", {"--token_file=" + other});
+      EXPECT_THAT(job.OnlyErrorOf("worker/1", 2), HasSubstr("token"));
+    }
+    told[proves] = cable.Bytes().size();
+  }
+  EXPECT_GT(told[0], 100u) << "it came to the door";
+  EXPECT_LT(told[0], 50'000u);
+  EXPECT_GT(told[1], 79'510u * 4) << "all values";
 }
 
 // What TensorBoard shows of a chief that has values, gradients and counters of its own alone.

@@ -118,6 +118,7 @@ class BadFabric final : public fabric::BulkNetwork {
     return std::unique_ptr<fabric::BulkPipe>(
         std::make_unique<PipeThrough>(std::move(pipe), network_));
   }
+  std::size_t left_open() const override { return 0; }
 
  private:
   const std::string name_ = kProvider;
