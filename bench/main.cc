@@ -147,6 +147,7 @@ int Main(int argc, char** argv) {
   RegisterRoundBenchmarks(suite);
   RegisterTrainingBenchmarks(suite);
   RegisterComputeBenchmarks(suite);
+  RegisterLargeBenchmarks(suite);
   RegisterNvtxBenchmarks(suite);
   RegisterSummaryBenchmarks(suite);
   RegisterHookBenchmarks(suite);

@@ -109,6 +109,7 @@ void RegisterStoreBenchmarks(Suite& suite);     // push, pull
 void RegisterRoundBenchmarks(Suite& suite);     // barrier rounds
 void RegisterTrainingBenchmarks(Suite& suite);  // line transfer, training
 void RegisterComputeBenchmarks(Suite& suite);   // one worker's compute
+void RegisterLargeBenchmarks(Suite& suite);     // the same of large models
 void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
 void RegisterNvtxBenchmarks(Suite& suite);      // ranges without a tool
 void RegisterSummaryBenchmarks(Suite& suite);   // for TensorBoard

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "compute/cpu_kernels.h"
+#include "compute/product.h"
 
 namespace passel {
 
@@ -56,7 +57,12 @@ const CpuKernels& BestTableUpTo(CpuIsa isa) {
   return kCpuKernels_baseline;
 }
 
-CBLAS_TRANSPOSE ToCblas(Transpose t) { return t == Transpose::kYes ? CblasTrans : CblasNoTrans; }
+void Multiply(const Product& p) {
+  cblas_sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
+              p.transpose_b ? CblasTrans : CblasNoTrans, static_cast<int>(p.m),
+              static_cast<int>(p.n), static_cast<int>(p.k), 1.f, p.a, static_cast<int>(p.lda), p.b,
+              static_cast<int>(p.ldb), p.beta, p.c, static_cast<int>(p.ldc));
+}
 
 class CpuBackend final : public Backend {
  public:
@@ -101,23 +107,23 @@ class CpuBackend final : public Backend {
     PASSEL_CHECK(std::max({m, n, k, a.ld, b.ld, c.ld}) <= std::numeric_limits<int>::max(),
                  "OpenBLAS counts in int");
     if (m == 0 || n == 0) return;
-    const CBLAS_TRANSPOSE ta = ToCblas(transpose_a), tb = ToCblas(transpose_b);
-    const GemmPieces pieces = SplitGemm(m, n, k);
-    // Down the longer of m and k: a piece of m is rows of c; pieces of k add up in c.
-    const std::size_t whole = pieces.along_k ? k : m;
-    const std::size_t a_step = (transpose_a == Transpose::kYes) == pieces.along_k ? a.ld : 1;
-    const std::size_t b_step = transpose_b == Transpose::kYes ? 1 : b.ld;
-    std::size_t at = 0;
-    do {
-      const std::size_t size = std::min(pieces.size, whole - at);
-      cblas_sgemm(CblasRowMajor, ta, tb, static_cast<int>(pieces.along_k ? m : size),
-                  static_cast<int>(n), static_cast<int>(pieces.along_k ? size : k), 1.f,
-                  a.data + at * a_step, static_cast<int>(a.ld),
-                  b.data + (pieces.along_k ? at * b_step : 0), static_cast<int>(b.ld),
-                  pieces.along_k && at > 0 ? 1.f : beta, c.data + (pieces.along_k ? 0 : at * c.ld),
-                  static_cast<int>(c.ld));
-      at += size;
-    } while (at < whole);
+    const Product product{transpose_a == Transpose::kYes,
+                          transpose_b == Transpose::kYes,
+                          m,
+                          n,
+                          k,
+                          a.data,
+                          a.ld,
+                          b.data,
+                          b.ld,
+                          beta,
+                          c.data,
+                          c.ld};
+    if (split_products_) {
+      MultiplyInPieces(product, SmallPieces(product), Multiply);
+    } else {
+      Multiply(product);
+    }
   }
 
   void AddBias(const float* bias, Activation activation, Matrix y) override {
@@ -156,35 +162,11 @@ class CpuBackend final : public Backend {
   void Free(void* memory, std::size_t) override { ::operator delete(memory, kAlignment); }
 
  private:
-  // A product is run as several, `size` rows of k or of m each.
-  struct GemmPieces {
-    bool along_k;
-    std::size_t size;
-  };
-
-  // On AVX-512 cores OpenBLAS has kernels that need no packing, for products of at most 10^6
-  // multiplications. A larger product that can be cut into such pieces runs 1.1 to 2 times as fast
-  // in them (784-100-10 at batch 100: 1.2), as long as the pieces are not thin.
-  GemmPieces SplitGemm(std::size_t m, std::size_t n, std::size_t k) const {
-    constexpr double kSmallProduct = 1e6;
-    constexpr std::size_t kThinPiece = 48;
-    const bool along_k = k >= m;
-    const std::size_t whole = along_k ? k : m;
-    const double slice = static_cast<double>(n) * static_cast<double>(along_k ? m : k);
-    const double most = kSmallProduct / std::max(slice, 1.0);
-    if (!split_products_ || most < kThinPiece || most >= static_cast<double>(whole)) {
-      return {along_k, whole};
-    }
-    const auto largest = static_cast<std::size_t>(most);
-    const std::size_t pieces = (whole + largest - 1) / largest;
-    return {along_k, (whole + pieces - 1) / pieces};
-  }
-
   const CpuKernels& kernels_;
   const bool split_products_;
 };
 
-// Whether SplitGemm pays: see there. Measured for OpenBLAS 0.3.21 on these cores; on Haswell's
+// Whether SmallPieces() pay: see there. Measured for OpenBLAS 0.3.21 on these cores; on Haswell's
 // kernels pieces are up to 10 % slower. With several threads OpenBLAS shares whole products out.
 bool HasSmallKernels(int threads) {
   const std::string_view core = openblas_get_corename();

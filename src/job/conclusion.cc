@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,11 +36,40 @@ void Fail(const Status& status, JobReport* report) {
   if (report->exit_code == kExitDone) report->exit_code = kExitFailed;
 }
 
+// Multiplications above which an evaluation takes seconds on one core. Below, one thread gives the
+// same bits wherever it runs.
+constexpr double kLargeEvaluation = 2e10;
+
+// The workers have ended: the threads that they had, as far as there are cores for them.
+int ThreadsFor(const Conclusion& c, const ImageSet& images, const JobReport& report) {
+  std::size_t parameters = 0;
+  for (const VariableSpec& variable : ModelVariables(c.config.model)) {
+    parameters += variable.elements();
+  }
+  if (static_cast<double>(parameters) * static_cast<double>(images.size()) < kLargeEvaluation) {
+    return 1;
+  }
+  const std::size_t threads = report.status.workers.size() *
+                              static_cast<std::size_t>(std::max(1, c.config.threads_per_worker));
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return static_cast<int>(std::clamp<std::size_t>(threads, 1, cores));
+}
+
+Result<std::unique_ptr<Backend>> EvaluationBackend(int threads) {
+  CpuBackendOptions options;
+  options.threads = threads;
+  Result<std::unique_ptr<Backend>> backend = CreateCpuBackend(options);
+  if (backend.ok() || threads == 1) return backend;
+  LogInfo("evaluating with one thread: {}", backend.status().message());
+  return CreateCpuBackend();
+}
+
 // kCancelled: by a signal, which is in the report then.
 Result<TestResult> Evaluate(const Conclusion& c, const ImageSet& images, SignalEvents& signals,
                             Progress& progress, JobReport* report) {
   const nvtx::Range range(nvtx::Event::kEvaluate, report->status.global_step);
-  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
+                          EvaluationBackend(ThreadsFor(c, images, *report)));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           Model::Create(c.config.model, *backend, kEvaluationBatch));
   return EvaluateImages(*model, images, c.parts, [&](std::size_t done) -> Status {

@@ -26,14 +26,14 @@ pid_t AwaitProcess(const Sandbox& sandbox, const std::string& word) {
   return 0;
 }
 
-// Ten thousand images, on a model that takes seconds for them.
+// Ten thousand images, on a model that takes seconds for them, and so as many threads as workers.
 TEST(ConclusionTest, EvaluationIsSeenAndASignalEndsItButNotTheSaving) {
   for (const int signal : {SIGINT, SIGTERM}) {
     Sandbox sandbox;
     const std::string model = sandbox.dir().File("m"), report = sandbox.dir().File("r");
     std::string command = PASSEL_PROGRAM;
     for (const char* argument : {"train", "--fake_data", "--hidden_units=12000", "--optimizer=sgd",
-                                 "--batch_size=10", "--train_steps=2"}) {
+                                 "--batch_size=10", "--train_steps=2", "--workers=2"}) {
       command += std::string(" ") + argument;
     }
     command += " --job_id=" + sandbox.job() + " --save=" + model + " --report=" + report;

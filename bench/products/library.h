@@ -1,0 +1,38 @@
+// library.h - a library that multiplies matrices, opened while the program runs: none of them is
+// needed to build it.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/products/fma_peak.h"
+#include "compute/product.h"
+
+namespace passel::bench {
+
+/// Which library, and what it is told before it is opened.
+struct LibraryChoice {
+  std::string name;  ///< of the column
+  enum class Kind { kOpenBlas, kBlis, kOneDnn, kLibxsmm } kind = Kind::kOpenBlas;
+  std::vector<std::pair<std::string, std::string>> variables;  ///< of the environment
+  bool in_pieces = false;  ///< SmallPieces() of compute/product.h
+};
+
+/// Everything worth comparing on vectors of `set`.
+std::vector<LibraryChoice> LibraryChoices(VectorSet set);
+
+struct Library {
+  std::string kernels;                      ///< which it says it runs here
+  std::function<bool(const Product&)> can;  ///< whether it has this product
+  std::function<void(const Product&)> multiply;
+};
+
+/// Opens it in this process, which must not have opened another one. Looks in `folder` and its
+/// folders as bench/peers/setup lays them out, then where the loader looks. Errors: kNotFound.
+Result<Library> OpenLibrary(const LibraryChoice& choice, const std::string& folder);
+
+}  // namespace passel::bench
