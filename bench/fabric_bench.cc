@@ -197,6 +197,7 @@ class Program {
   std::unique_ptr<FabricPipe> Meet(std::chrono::nanoseconds spin) {
     FabricPipeOptions options;
     options.spin = spin;
+    options.gives_way = spin < kPolls;
     options.stall_limit = std::chrono::seconds(60);
     std::unique_ptr<FabricPipe> pipe = Need(FabricPipe::Open(network_, options));
     const PipeTags tags{0x1234'5678'9abc'def0, 0x0fed'cba9'8765'4320};

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,7 +64,8 @@ struct BulkOptions {
   std::uint16_t port = 0;
   int ports = 1;
   /// How long after the last message who waits polls before it sleeps; zero: it sleeps at once.
-  std::chrono::nanoseconds spin = std::chrono::microseconds(50);
+  /// None: for a millisecond, unless more threads of this machine want a processor than there are.
+  std::optional<std::chrono::nanoseconds> spin;
   /// A message that stands still for so long ends its pipe.
   std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
 };

@@ -41,7 +41,10 @@ Result<std::unique_ptr<FabricNetwork>> FabricNetwork::Open(const BulkOptions& op
   // Says now what is wrong with the interface.
   if (!own.interface.empty()) PASSEL_RETURN_IF_ERROR(Network::Open(own).status());
   FabricPipeOptions pipe_options;
-  pipe_options.spin = options.spin;
+  if (options.spin) {
+    pipe_options.spin = *options.spin;
+    pipe_options.gives_way = false;
+  }
   pipe_options.stall_limit = options.stall_limit;
   return std::unique_ptr<FabricNetwork>(
       new FabricNetwork(std::move(own), pipe_options, std::move(name)));

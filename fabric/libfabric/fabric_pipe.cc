@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/runnable_threads.h"
 #include "fabric/libfabric/pipe_state.h"
 
 namespace passel::fabric {
@@ -169,7 +170,8 @@ void FabricPipe::State::Step(Lock& lock, Deadline deadline) {
   }
   Tell();
   const std::int64_t now = MonotonicNs();
-  const bool polls = now - traffic_ns < options.spin.count();
+  const bool polls =
+      now - traffic_ns < options.spin.count() && !(options.gives_way && ThreadsOutnumberCores());
   const bool quiet = traffic_ns != 0 && now - traffic_ns > std::chrono::nanoseconds(kQuiet).count();
   const bool drops = now - strangers_ns > std::chrono::nanoseconds(kStrangers).count();
   if (drops) strangers_ns = now;

@@ -36,7 +36,9 @@ struct FabricPipeOptions {
   std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
   /// How long after the last message who waits goes on polling before it sleeps. As long as more
   /// threads of this process poll than there are processors but one, they sleep at once.
-  std::chrono::nanoseconds spin = std::chrono::microseconds(50);
+  std::chrono::nanoseconds spin = std::chrono::milliseconds(1);
+  /// They also do while more threads of the machine want a processor than there are.
+  bool gives_way = true;
   /// Of the bulk of one message that is received.
   std::uint64_t most_floats = std::uint64_t{1} << 34;
   /// A bulk is sent in parts of this size, so many at a time. REQUIRES: 4 KiB to 4 MiB; 1 to 16.

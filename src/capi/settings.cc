@@ -72,8 +72,8 @@ Status TakeSetting(const std::string& name, const std::string& text, job::Task* 
   const job::SettingRow* const row = job::FindSetting(name);
   const std::string shown = Printable(name, kShown);
   if (row == nullptr) {
-    return InvalidArgument(
-        fmt::format("the setting {} is not known: passel task --help lists them; omit it", shown));
+    return InvalidArgument(fmt::format(
+        "the setting {} is not known: passel task --help all lists them; omit it", shown));
   }
   if (!job::MeansToProgram(row->name)) {
     return InvalidArgument(fmt::format(

@@ -105,7 +105,9 @@ SettingGroup TaskGroup() {
        {"fabric_spin_us", At<&S::fabric_spin_us>(),
         "Between hosts: for how many microseconds after the last message a worker that waits for a "
         "ps polls before it sleeps. 0: it sleeps at once; 1000000: it polls as long as a ps takes. "
-        "Default: 50 with --fabric_provider, else 0",
+        "Default: 1000 with --fabric_provider while there are processors enough for all threads of "
+        "this "
+        "host, else 0",
         Within(0, 1e6)},
        {"grace", At<&S::grace>(),
         "Seconds that a ps or the chief has for the last checkpoint once it is told to go; a fifth "

@@ -149,7 +149,7 @@ Status OpenNetwork(Task* task) {
   options.interface = flags.fabric_iface;
   options.port = static_cast<std::uint16_t>(flags.fabric_port);
   options.ports = kFabricPorts;
-  if (const auto spin = WorkerSpin(*task)) options.spin = *spin;
+  options.spin = WorkerSpin(*task);
   options.stall_limit = LeaseOf(*task).stall_limit();
   PASSEL_ASSIGN_OR_RETURN(task->network, fabric::LoadBulkNetwork(options));
   return {};

@@ -265,6 +265,7 @@ TEST_P(FabricPipeTest, WhoWaitsForNothingSleepsUnlessItIsToPoll) {
     SCOPED_TRACE(spin.count());
     FabricPipeOptions options;
     options.spin = spin;
+    options.gives_way = spin < std::chrono::seconds(1);
     const Ends ends = MakeGreetedEnds(GetParam().network, options);
     const double before = own_time();
     // As a proxy waits.

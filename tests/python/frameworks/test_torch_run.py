@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import numpy as np
 import torch
@@ -208,6 +209,61 @@ BUFFERS = """
                 print("at 20:", model.seen.tolist(), "of", opt.job.rank, flush=True)
             time.sleep(0.005)
     """
+
+
+LAST = """
+    import os
+    import torch
+    import passel.torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    generator = torch.Generator().manual_seed(int(os.environ["RANK"]))
+    with passel.torch.share(model, "sgd", lr=0.1, buffers="chief", mode="barrier") as opt:
+        for _ in range(30):
+            opt.zero_grad()
+            model(torch.randn(8, 4, generator=generator)).square().mean().backward()
+            opt.step()
+    print("mean:", model[1].running_mean.tolist(), flush=True)
+    """
+
+
+def test_the_chiefs_buffers_are_those_of_all_after_the_last_update(start):
+    for _ in range(3):
+        running = start(LAST, run=["--workers=2"]).end()
+        means = re.findall(r"mean: (.*)", running.out)
+        assert len(means) == 2 and means[0] == means[1]
+
+
+LOADS = """
+    import torch
+    import passel.torch
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+        def __getitem__(self, i):
+            return torch.full((4,), float(i))
+
+    model = torch.nn.Linear(4, 1)
+    with passel.torch.share(model, "sgd", lr=1e-6, mode="hogwild") as opt:
+        loader = torch.utils.data.DataLoader(Rows(), batch_size=8, num_workers=2, persistent_workers=True)
+        print("begins", flush=True)
+        while not opt.job.stopped:
+            for x in loader:
+                opt.zero_grad()
+                model(x).mean().backward()
+                opt.step()
+    print("ends", flush=True)
+    """
+
+
+def test_a_command_that_is_stopped_ends_the_processes_of_a_loader_without_a_word(start):
+    running = start(LOADS, run=["--workers=1"])
+    running.await_text("begins")
+    time.sleep(1)
+    os.killpg(running.process.pid, signal.SIGTERM)
+    running.end(143)
+    assert "Traceback" not in running.err and "ends" in running.out
 
 
 def test_buffers_outlive_their_worker(start, job_id):

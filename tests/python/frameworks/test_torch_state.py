@@ -1,5 +1,6 @@
 """passel.torch in a job of one process: what is saved, what is refused, and optimizers of one's own."""
 
+import copy as copy_module
 import fcntl
 import io
 import os
@@ -55,6 +56,14 @@ def test_what_cannot_be_is_said_in_one_sentence():
     refused(bad, "dampening=0 alone, not 0.5", make(), "sgd", momentum=0.9, dampening=0.5)
     refused(bad, "torch.optim.Adam refuses .* Invalid learning rate: -1", make(), "adam", lr=-1.0)
     refused(bad, "calls the learning rate lr", make(), "adam", learning_rate=0.1)
+    refused(bad, "lr= is a number, not '0.1'", make(), "adam", lr="0.1")
+    model = make()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    refused(bad, "was given one: give its class, torch.optim.SGD", model, inner)
+    refused(bad, "are those of inner=, .*: omit params=", model, "delta", inner=inner, params=[model[0].weight])
+    refused(bad, "omit pull=", model, "delta", inner=inner, pull="view")
+    refused(bad, "omit masters=", model, "delta", inner=inner, masters=True)
+    refused(bad, "above 0 and up to 1, not 1.5", model, "delta", inner=inner, elastic=1.5)
     refused(bad, "tf.adam has no rate", make(), "tf.adam")
     refused(bad, r"pull= takes \"auto\", \"view\" or \"copy\", not 'fast'", make(), pull="fast")
     refused(bad, "push_every is steps for one update, 1 or more, not 0", make(), push_every=0)
@@ -236,6 +245,54 @@ def test_a_tracked_scheduler_goes_on_with_the_rates_of_then(tmp_path):
 
     for own in (False, True):
         assert difference(run(12, tmp_path / f"a{own}", 0, own), run(12, tmp_path / f"b{own}", 2, own)) < 1e-6
+
+
+def test_a_tracked_scheduler_is_taken_up_where_it_was_at_the_checkpoint(tmp_path):
+    """What is beside a checkpoint is written some steps after it."""
+    folder, model, at = tmp_path / "train", make(), []
+    with passel.torch.share(model, "sgd", lr=0.1, checkpoint_dir=folder) as opt:
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.2, total_steps=60, cycle_momentum=False)
+        opt.track(scheduler=scheduler)
+        train(model, opt, 10, scheduler=scheduler)
+        at.append(opt.job.save())  # not opt.save(): as one by time or steps
+        opt._renew()
+        opt._beside._next_look = float("inf")
+        train(model, opt, 15, scheduler=scheduler)
+        opt._beside._next_look = 0
+        train(model, opt, 1, scheduler=scheduler)
+        beside = torch.load(folder / f"model.ckpt-{at[0]}.torch")
+        assert beside["tracked"]["scheduler"]["last_epoch"] == 25 and beside["epochs"] == {"scheduler": 10}
+        rate = scheduler.optimizer.param_groups[0]["lr"]
+        for path in folder.iterdir():  # a kill now would leave these
+            (tmp_path / "left").mkdir(exist_ok=True)
+            (tmp_path / "left" / path.name).write_bytes(path.read_bytes())
+    again = make(1)
+    with passel.torch.share(again, "sgd", lr=0.1, checkpoint_dir=tmp_path / "left") as opt:
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.2, total_steps=60, cycle_momentum=False)
+        opt.track(scheduler=scheduler)
+        assert opt.job.global_step == at[0] == scheduler.last_epoch == 10
+        train(again, opt, 16, scheduler=scheduler)
+        assert np.isclose(opt.param_groups[0]["lr"], rate)
+        train(again, opt, 60 - 26 - 1, scheduler=scheduler)  # OneCycleLR refuses one step more than it was made for
+
+
+def test_a_model_is_saved_and_copied_whole_while_it_is_shared_and_afterwards(tmp_path):
+    model, other = make(), make(5)
+    with passel.torch.share(model, "sgd", lr=0.1) as opt:
+        train(model, opt, 3)
+        for _ in range(2):
+            torch.save(model, tmp_path / "model")
+            read, copy = torch.load(tmp_path / "model", weights_only=False), copy_module.deepcopy(model)
+            assert difference(read, model) == 0 and difference(copy, model) == 0
+            copy.load_state_dict(other.state_dict())
+            read.load_state_dict(other.state_dict())
+            assert difference(read, other) == 0 and difference(copy, other) == 0 and difference(model, other) > 0
+            if not opt.job._left:
+                train(model, opt, 2)
+                opt.leave()
+        model.load_state_dict(other.state_dict())
+        with pytest.raises(passel.FailedPrecondition, match="has left its job: .* make another optimizer"):
+            opt.step()
 
 
 def test_rates_that_a_scheduler_has_made_are_not_made_again():

@@ -1,6 +1,8 @@
 """What both optimizers of share() have: the job, buffers, schedules, what is saved beside checkpoints."""
 
+import collections
 import inspect
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,9 @@ from .._job import Job, Outcome
 from ._beside import Beside, check_readable
 from ._buffers import Buffers
 
+
+_REMEMBERED = 1 << 14  # updates of which it is known how far tracked schedulers were
+_SIGNAL_IS_HEARD = 1.0  # seconds
 
 # What torch.optim.Optimizer has these in imports torch.compile's compiler at the first call, which takes seconds of
 # each process, to keep it out of them. It is not there.
@@ -48,6 +53,9 @@ class JobOptimizer(torch.optim.Optimizer):
         self._tracked: dict[str, Any] = {}
         self._resumed: dict[str, Any] = {}
         self._saved_groups: list[dict[str, Any]] = []
+        self._schedulers: dict[str, Any] = {}  # of those that are tracked
+        self._epochs: collections.deque[tuple[int, tuple[int, ...]]] = collections.deque(maxlen=_REMEMBERED)
+        self._resumed_epochs: dict[str, int] = {}
         job._at_leave.append(self._after_leave)
         if beside is not None and job.global_step > 0 and not self.is_fresh:
             self._resume(beside)
@@ -90,11 +98,24 @@ class JobOptimizer(torch.optim.Optimizer):
             if self._beside is not None:
                 check_readable(name, what.state_dict())
             self._tracked[name] = what
+            if self._schedules(what):
+                self._schedulers[name] = what
+                self._epochs.clear()
             if name in self._resumed:
-                what.load_state_dict(self._resumed.pop(name))
-                if self._schedules(what):  # which does not set them
-                    for group, saved in zip(self.param_groups, self._saved_groups):
-                        group.update(saved)
+                self._take_up(name, what)
+
+    def _take_up(self, name: str, what: Any) -> None:
+        saved, epochs = self._resumed.pop(name), self._resumed_epochs.pop(name, None)
+        if epochs is None or epochs == saved.get("last_epoch") or not self._schedules(what) or what.last_epoch > epochs:
+            what.load_state_dict(saved)
+            if self._schedules(what):  # which does not set them
+                for group, rates in zip(self.param_groups, self._saved_groups):
+                    group.update(rates)
+            return
+        # What was saved is of some steps after the checkpoint.
+        self._opt_called = True  # it may go on without a step() before it
+        while what.last_epoch < epochs:
+            what.step()
 
     def save(self, timeout: float | None = None) -> int:
         """As Job.save(), and what is tracked beside it. Returns the global step."""
@@ -102,7 +123,7 @@ class JobOptimizer(torch.optim.Optimizer):
         step = self.job.save(timeout)
         self._renew()
         if self._beside is not None:
-            self._beside.commit(step, self._state_beside())
+            self._beside.commit(step, self._state_beside(None))
         return step
 
     def leave(self) -> None:
@@ -113,8 +134,17 @@ class JobOptimizer(torch.optim.Optimizer):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, Exception) and _of_loader(trace) and self._is_told_to_go():
+            # The signal of the command has also ended the processes of torch.utils.data.DataLoader.
+            kind, error = Cancelled, Cancelled("the job was stopped, and the loader's processes have ended")
         self._fails = isinstance(error, Exception) and not isinstance(error, Cancelled)
         return self.job.__exit__(kind, error, trace)
+
+    def _is_told_to_go(self) -> bool:
+        deadline = time.monotonic() + _SIGNAL_IS_HEARD
+        while not self.job._left and not self.job.stopped and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not self.job._left and self.job.stopped
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if getattr(self, "_complete", False):
@@ -155,8 +185,12 @@ class JobOptimizer(torch.optim.Optimizer):
         self._buffers.stepped(global_step)
         if self._followers:
             self._advance(global_step)
-        if self._beside is not None and self._beside.is_due():
-            self._beside.commit_newest(self._state_beside)
+        if self._beside is None:
+            return
+        if self._schedulers:
+            self._epochs.append((global_step, tuple(each.last_epoch for each in self._schedulers.values())))
+        if self._beside.is_due():
+            self._beside.commit_newest(self._state_beside, before=global_step)
 
     def _advance(self, global_step: int) -> None:
         for scheduler, every in self._followers:
@@ -169,12 +203,22 @@ class JobOptimizer(torch.optim.Optimizer):
 
     # --- Beside checkpoints ----------------------------------------------------------------------
 
-    def _state_beside(self) -> dict[str, Any]:
-        return {"global_step": self.job.global_step if not self.job._left else None,
+    def _state_beside(self, step: int | None) -> dict[str, Any]:
+        """step: that of the checkpoint, if it may have been some steps ago."""
+        return {"epochs": self._epochs_at(step), "global_step": self.job.global_step if not self.job._left else None,
                 "tracked": {**self._resumed, **{name: what.state_dict() for name, what in self._tracked.items()}},
                 "groups": [{name: float(group[name]) for name in ("lr", "weight_decay") if name in group}
                            for group in self.param_groups],
                 "buffers": self._buffers.state(), "random": random_state()}
+
+    def _epochs_at(self, step: int | None) -> dict[str, int]:
+        """How far the schedulers that are tracked were then: a script steps them after step(), so the first look
+        after it tells."""
+        later = next((epochs for at, epochs in self._epochs if step is not None and at > step), None)
+        known = self._epochs and (step is None or self._epochs[0][0] <= step)
+        if later is not None and known:
+            return dict(zip(self._schedulers, later))
+        return {name: each.last_epoch for name, each in self._schedulers.items()}
 
     def _resume(self, beside: Beside) -> None:
         step = self.job.global_step
@@ -184,6 +228,7 @@ class JobOptimizer(torch.optim.Optimizer):
                           f"{beside.folder}: buffers and what is tracked begin anew", stacklevel=6)
             return
         self._resumed, self._saved_groups = dict(state["tracked"]), state.get("groups", [])
+        self._resumed_epochs = dict(state.get("epochs", {}))
         self._buffers.restore(state["buffers"])
         if found == step and self.job.is_chief:
             set_random_state(state["random"])
@@ -196,6 +241,15 @@ class JobOptimizer(torch.optim.Optimizer):
         if self._beside is not None and self.job.is_chief:
             self._beside.commit_newest(self._state_beside)
         self._buffers.close(comes_again=self._fails)
+
+
+def _of_loader(trace: Any) -> bool:
+    """Whether an error came out of a DataLoader."""
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == "torch.utils.data.dataloader":
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def random_state() -> dict[str, Any]:

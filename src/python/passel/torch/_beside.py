@@ -38,14 +38,17 @@ class Beside:
         self._next_look = time.monotonic() + _LOOKS
         return self._index != self._stamp()
 
-    def commit_newest(self, state: Callable[[], dict[str, Any]]) -> None:
-        """Writes that of the newest checkpoint, if it is not there."""
+    def commit_newest(self, state: Callable[[int], dict[str, Any]], before: int | None = None) -> None:
+        """Writes that of the newest checkpoint, if it is not there: state(its step). One that is not of a step
+        before `before` is for a later call."""
         if not self._writes:
             return
         stamp = self._stamp()
         steps = self._of(_SET)
         if steps and max(steps) not in self._of(_BESIDE):
-            self.commit(max(steps), state())
+            if before is not None and max(steps) >= before:
+                return
+            self.commit(max(steps), state(max(steps)))
         self._index = stamp
 
     def commit(self, step: int, state: dict[str, Any]) -> None:

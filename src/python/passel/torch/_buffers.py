@@ -1,11 +1,11 @@
 """The buffers of a module, as running means of batch norm, in a file that the workers of a host share.
 
-The file has a slot for each worker, with a word (the global step after its last update, 0: none) and
-the buffers. A worker's buffers are in its slot, so that its next life goes on with them. Running means
+The file has a slot for each worker, with a word (the global step after its last update, 0: none; below
+0: it has left) and the buffers. A worker's buffers are in its slot, so that its next life goes on with them. Running means
 may be read half written: each float of them is whole.
 
-Whoever maps the file holds a shared lock on it. Who leaves clears its word, and who leaves last deletes
-the file, unless a word is left: of a worker that was killed, or has failed, and may come again.
+Whoever maps the file holds a shared lock on it. Who leaves turns its word's sign, and who leaves last deletes
+the file, unless a word is above 0: of a worker that was killed, or has failed, and may come again.
 """
 
 import fcntl
@@ -53,7 +53,7 @@ class Buffers:
         """After an update of this worker."""
         if self._words is None:
             return
-        if self._follows and self._words[0] > 0:
+        if self._follows and self._words[0] != 0:
             self._mine.copy_(self._chiefs)
         self._words[self._word] = global_step
 
@@ -74,14 +74,14 @@ class Buffers:
         if self._words is None:
             return
         if not comes_again:
-            self._words[self._word] = 0
+            self._words[self._word] = -abs(self._words[self._word])
         words, self._words = self._words, None
         for buffer in self._buffers.values():
             if buffer.device.type == "cpu":
                 buffer.data = buffer.detach().clone()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if all(words[rank * len(words) // self._ranks] == 0 for rank in range(self._ranks)):
+            if all(words[rank * len(words) // self._ranks] <= 0 for rank in range(self._ranks)):
                 self._path.unlink(missing_ok=True)
         except BlockingIOError:  # others are there
             pass

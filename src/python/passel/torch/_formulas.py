@@ -74,6 +74,12 @@ def formula(optimizer: Any, settings: dict[str, Any]) -> tuple[Formula, dict[str
     name = optimizer.__name__.lower() if isinstance(optimizer, type) else optimizer
     if isinstance(name, str) and name.startswith("tf.") and name[3:] in _TENSORFLOW:
         return _tensorflow(name[3:], dict(settings))
+    if isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgument(f"share() makes the optimizer itself, and was given one: give its class, torch.optim."
+                              f"{type(optimizer).__name__}, with its arguments, or optimizer=\"delta\" with inner=, that one")
+    rate = settings.get("lr")
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float, torch.Tensor))):
+        raise InvalidArgument(f"lr= is a number, not {rate!r}: give, for example, 0.001")
     if not isinstance(name, str) or name not in _CLASSES:
         known = ", ".join([*_CLASSES, *(f"tf.{each}" for each in _TENSORFLOW)])
         why = " (PyTorch's RMSprop is none of passel's formulas)" if name == "rmsprop" else ""

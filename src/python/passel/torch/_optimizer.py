@@ -1,5 +1,6 @@
 """The optimizer of share() whose update passel makes."""
 
+import weakref
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
@@ -16,6 +17,22 @@ from ._formulas import OF_GROUPS, Formula
 from ._parameters import is_plain, tensor_of
 from ._pinned import Pinned
 from ._state import to_torch
+
+
+class Guard:
+    """A hook of a module that asks its optimizer. In a copy of the module, or a file, it asks nobody."""
+
+    def __init__(self, optimizer: "SharedOptimizer | None", method: str) -> None:
+        self._optimizer = None if optimizer is None else weakref.ref(optimizer)
+        self._method = method
+
+    def __call__(self, *arguments: Any) -> None:
+        optimizer = None if self._optimizer is None else self._optimizer()
+        if optimizer is not None:
+            getattr(optimizer, self._method)(*arguments)
+
+    def __reduce__(self) -> Any:
+        return Guard, (None, self._method)
 
 
 class SharedOptimizer(JobOptimizer):
@@ -62,8 +79,8 @@ class SharedOptimizer(JobOptimizer):
         self._begin(job, buffers, beside, push_every)
         self._renew()
         hooks: Any = module  # they have no hints
-        hooks.register_load_state_dict_pre_hook(self._before_load)
-        hooks.register_load_state_dict_post_hook(lambda module, keys: self._watch.note_values())
+        self._hooks = [hooks.register_load_state_dict_pre_hook(Guard(self, "_before_load")),
+                       hooks.register_load_state_dict_post_hook(Guard(self, "_after_load"))]
 
     # --- As torch.optim has it -------------------------------------------------------------------
 
@@ -130,6 +147,9 @@ class SharedOptimizer(JobOptimizer):
 
     def _collect(self) -> None:
         """The gradients are in the memory of the job, whoever has put another tensor there."""
+        if self.job._left:
+            raise FailedPrecondition("step() of an optimizer that has left its job: the model is this process's own again, so "
+                                     "make another optimizer for it, or share() it anew")
         if (changed := self._watch.changed()) is not None:
             self._complain(*changed)
         if not self._watch.attached():
@@ -196,6 +216,8 @@ class SharedOptimizer(JobOptimizer):
 
     def _after_leave(self) -> None:
         super()._after_leave()
+        for hook in self._hooks:
+            hook.remove()
         if self._pinned is not None:
             self._pinned.clear()
 
@@ -285,6 +307,9 @@ class SharedOptimizer(JobOptimizer):
                                      "and model.half() give it: call these before share()")
         raise FailedPrecondition(f"the parameter {self._names[number]!r} was written to since the last step, and the job's "
                                  "values are others: load or change values before share(), or after opt.leave()")
+
+    def _after_load(self, module: torch.nn.Module, keys: Any) -> None:
+        self._watch.note_values()
 
     def _before_load(self, module: torch.nn.Module, state_dict: Mapping[str, Any], prefix: str, metadata: Any,
                      *_: Any) -> None:

@@ -47,6 +47,10 @@ def share(model: torch.nn.Module, optimizer: Any = "adam", *, params: Any = None
     if "learning_rate" in settings:
         raise InvalidArgument("share() calls the learning rate lr, as torch.optim does: give that")
     if optimizer == "delta":
+        for name, given, default in (("params", params, None), ("pull", pull, "auto"), ("masters", masters, False)):
+            if given != default:
+                raise InvalidArgument(f'with optimizer="delta" the parameters are those of inner=, and this process\'s own: omit '
+                                      f"{name}=")
         return _delta(model, push_every, buffers, timeout, state_dict, settings)
     return _shared(model, optimizer, params, pull, push_every, buffers, masters, state_dict, timeout, settings)
 
@@ -87,13 +91,13 @@ def _delta(model: torch.nn.Module, push_every: int, buffers: str, timeout: float
                               "torch.optim.SGD(model.parameters(), lr=0.1)")
     if "lr" in settings or state_dict is not None:
         raise InvalidArgument('with optimizer="delta" the rates and the state are those of inner=: give them to it')
-    if elastic is not None and not (isinstance(elastic, float) and 0 < elastic <= 1):
+    if elastic is not None and (isinstance(elastic, bool) or not isinstance(elastic, (int, float)) or not 0 < elastic <= 1):
         raise InvalidArgument(f"elastic= is the share of the difference that is taken, above 0 and up to 1, not {elastic!r}: "
                               "give, for example, 0.1")
     _, shared = grouped(model, inner.param_groups)
     check(shared, masters=True)
-    opt = DeltaOptimizer(inner, elastic)
-    job = join(first_values(shared), timeout=timeout, optimizer="sgd", learning_rate=elastic or 1.0, **settings)
+    opt = DeltaOptimizer(inner, None if elastic is None else float(elastic))
+    job = join(first_values(shared), timeout=timeout, optimizer="sgd", learning_rate=float(elastic or 1), **settings)
     try:
         opt.begin(job, shared, push_every, Buffers(model, job, buffers), _beside(settings, job.is_chief))
     except BaseException:
