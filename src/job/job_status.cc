@@ -57,6 +57,10 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   status.restored_step = Read(memory.state->restored_step);
   status.restored_local_steps =
       static_cast<std::uint64_t>(Read(memory.state->restored_local_steps));
+  // Of the mode before that step nothing is known, unless a schedule says it.
+  if (!status.modes.empty() && status.modes.front().since == 0) {
+    status.modes.front().since = status.restored_step;
+  }
   status.initialized = Read(memory.state->initialized) != 0;
   status.stopped = Read(memory.state->stop) != 0;
   std::vector<const Histogram*> staleness;

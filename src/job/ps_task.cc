@@ -334,7 +334,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
   int code = EndPsTask(task, config, host, {end, signal, failure, saves}, *signals);
   if (code == kExitDone && !saved) code = kExitFailed;
   if (!report || host.arena() == nullptr) return code;
-  if (const Status written = report->Write(host.arena()->memory(), code); !written.ok()) {
+  const Status written = report->Write(host.arena()->memory(), host.DataTold(), code);
+  if (!written.ok()) {
     LogError("{}", written.message());
     if (code == kExitDone) code = kExitFailed;
   }

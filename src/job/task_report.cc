@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "job/exit_code.h"
+#include "job/job_data.h"
 #include "job/job_status.h"
 #include "job/result_output.h"
 #include "job/train_settings.h"
@@ -55,11 +56,14 @@ void TaskReport::Look(const ShardMemory& lead) {
   curve_.Add(ReadJobStatus(lead), now);
 }
 
-Status TaskReport::Write(const ShardMemory& lead, int exit_code) {
+Status TaskReport::Write(const ShardMemory& lead, const std::string& data_told, int exit_code) {
   report_.TakeStatus(ReadJobStatus(lead));
   const JobStatus& status = report_.status;
   // What the chief said beats the flags of the ps.
   if (!status.modes.empty()) report_.mode = status.modes.front().setting.ToString();
+  if (const auto told = JobDataFromJson(data_told); !told.empty()) {
+    report_.data = told.front().directory;
+  }
   report_.resumed_step = status.restored_step;
   report_.exit_code = exit_code;
   report_.interrupted = exit_code == kExitInterrupted;

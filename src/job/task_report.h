@@ -23,8 +23,9 @@ class TaskReport {
   TaskReport(const Task& task, const JobConfig& config);
   /// Every now and then, for the curve.
   void Look(const ShardMemory& lead);
-  /// To --report. Errors: those of WriteReport().
-  Status Write(const ShardMemory& lead, int exit_code);
+  /// To --report. `data_told`: what workers have said that they train on (JobDataFromJson()), ""
+  /// if they said nothing. Errors: those of WriteReport().
+  Status Write(const ShardMemory& lead, const std::string& data_told, int exit_code);
 
  private:
   const std::string path_;

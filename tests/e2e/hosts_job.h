@@ -6,10 +6,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,20 +16,6 @@
 #include "support/two_hosts.h"
 
 namespace passel::testing {
-
-/// "device:inode" of everything that a process has mapped from memory files.
-inline std::set<std::string> MappedMemoryFiles(pid_t process) {
-  std::set<std::string> found;
-  std::ifstream maps(fmt::format("/proc/{}/maps", process));
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/memfd:") == std::string::npos) continue;
-    std::istringstream words(line);
-    std::string range, access, offset, device, inode;
-    words >> range >> access >> offset >> device >> inode;
-    found.insert(device + ":" + inode);
-  }
-  return found;
-}
 
 class HostsJob {
  public:
@@ -130,18 +114,6 @@ class HostsJob {
   void Stop() { EXPECT_EQ(sandbox_.Run({"ctl", "stop", sandbox_.job()}).code, 0); }
   std::string OnlyErrorOf(const std::string& task, int code = 2) {
     return OnlyError(Finish(task), code);
-  }
-  /// No memory is shared between a task of one host and one of the other.
-  void ExpectNothingShared() {
-    for (auto& [task, program] : tasks_) {
-      for (auto& [other, their] : tasks_) {
-        if (there_.contains(task) == there_.contains(other)) continue;
-        const std::set<std::string> ours = MappedMemoryFiles(program.pid());
-        for (const std::string& file : MappedMemoryFiles(their.pid())) {
-          EXPECT_FALSE(ours.contains(file)) << task << " and " << other << " share " << file;
-        }
-      }
-    }
   }
 
  private:

@@ -9,7 +9,7 @@
 
 #include "fabric/control/control_server.h"
 #include "fabric/server.h"
-#include "support/two_hosts.h"
+#include "support/enter_host.h"
 
 namespace passel::testing {
 

@@ -2,19 +2,19 @@
 
 #include "support/two_hosts.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <climits>
-#include <cstdlib>
-#include <fstream>
-#include <set>
-#include <string>
+#include <csignal>
 #include <thread>
 
+#include "base/deadline.h"
+#include "base/file_descriptor.h"
 #include "base/random.h"
 #include "fabric/counting_workers.h"
 #include "support/sanitized.h"
@@ -22,26 +22,6 @@
 
 namespace passel::testing {
 namespace {
-
-std::string NetworkOf(const std::string& process) {
-  char name[PATH_MAX] = "";
-  const std::string link = "/proc/" + process + "/ns/net";
-  return ::readlink(link.c_str(), name, sizeof name - 1) > 0 ? name : link;
-}
-
-// "/memfd:... inode" of everything that a process has mapped from memory files.
-std::set<std::string> MemoryFiles(const std::string& process) {
-  std::set<std::string> found;
-  std::ifstream maps("/proc/" + process + "/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/memfd:") == std::string::npos) continue;
-    std::istringstream words(line);
-    std::string range, access, offset, device, inode;
-    words >> range >> access >> offset >> device >> inode;
-    found.insert(device + ":" + inode);
-  }
-  return found;
-}
 
 class TwoHostsTest : public ::testing::Test {
  protected:
@@ -57,18 +37,38 @@ TEST_F(TwoHostsTest, TrainOverTheCableAloneWithoutSharedMemory) {
     SCOPED_TRACE(ModeName(mode));
     RemoteHost host(TestPlan(mode, 1, 1, Sgd(1.0)), {}, 0, "", std::chrono::seconds(5),
                     MakeTcpCarrier({.ipv6 = mode == Mode::kLocked}));
-    const std::string ps = std::to_string(host.ps(0).pid());
-    EXPECT_NE(NetworkOf("thread-self"), NetworkOf(ps));
+    const pid_t ps = host.ps(0).pid();
+    EXPECT_NE(NetworkOf(::getpid()), NetworkOf(ps));
     auto store = OpenOn(host, 0);
     InitializeTo(*store, 0);
     for (int i = 0; i < 20; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
     const auto view = PullLatest(*store);
     ASSERT_TRUE(view.ok()) << view.status().ToString();
     for (const float value : view->values(0)) ASSERT_EQ(value, 20);
-    const std::set<std::string> theirs = MemoryFiles(ps), ours = MemoryFiles("self");
-    EXPECT_FALSE(theirs.empty()) << "the arena";
-    for (const std::string& file : ours) EXPECT_EQ(theirs.count(file), 0u) << file;
+    EXPECT_FALSE(MappedMemoryFiles(ps).empty()) << "the arena";
+    EXPECT_EQ(hosts_->watch().Look(), "");
   }
+}
+
+// What would fail any test here: a process of another network that has this one's memory.
+TEST_F(TwoHostsTest, MemoryThatIsSharedWouldBeSeen) {
+  const FileDescriptor file(::memfd_create("shared", 0));
+  ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+  void* const memory = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (::unshare(CLONE_NEWNET) != 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  const auto end = Deadline::After(std::chrono::seconds(30));
+  while (NetworkOf(other) == NetworkOf(::getpid()) && !end.Expired()) std::this_thread::yield();
+  EXPECT_THAT(SharedBetween({NetworkOf(::getpid()), NetworkOf(other)}),
+              ::testing::HasSubstr("are on two hosts and share memory file"));
+  ::munmap(memory, 4096);
+  EXPECT_EQ(SharedBetween({NetworkOf(::getpid()), NetworkOf(other)}), "");
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
 }
 
 class PulledCableTest : public TwoHostsTest, public ::testing::WithParamInterface<Mode> {};

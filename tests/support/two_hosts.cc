@@ -67,7 +67,11 @@ std::string TwoHosts::Make() {
       fmt::format("nsenter --net={} sh -c 'ip link set lo up && ip addr add {}/24 dev cable2 && "
                   "ip addr add {}/64 dev cable2 nodad && ip link set cable2 up'",
                   there, kThere, kThere6));
-  return joined && plugged ? "" : "no cable (veth) can be made";
+  if (!joined || !plugged) return "no cable (veth) can be made";
+  watch_ = std::make_unique<HostsWatch>();
+  watch_->AddHost("/proc/thread-self/ns/net");
+  watch_->AddHost(there);
+  return "";
 }
 
 std::string TwoHosts::other_host() const {
@@ -87,6 +91,7 @@ std::string TwoHosts::third_host() {
                         "ip addr add {1}/24 dev cable4 && ip link set cable4 up && "
                         "ip route add default via 10.78.0.1'",
                         path(), kThird));
+  watch_->AddHost(path());
   return made ? path() : "";
 }
 
@@ -110,11 +115,6 @@ bool TwoHosts::HasAddressBooks() {
 
 bool TwoHosts::Cable(bool plugged) {
   return Shell(fmt::format("ip link set cable {}", plugged ? "up" : "down"));
-}
-
-bool EnterHost(const std::string& host) {
-  const FileDescriptor network(::open(host.c_str(), O_RDONLY | O_CLOEXEC));
-  return network.valid() && ::setns(network.get(), CLONE_NEWNET) == 0;
 }
 
 }  // namespace passel::testing

@@ -1,12 +1,15 @@
 // two_hosts.h - two hosts out of one machine: network namespaces, joined by a cable (veth) alone.
-// And a third one, which has a cable to the first.
+// And a third one, which has a cable to the first. From then on a test in which processes of two
+// hosts share memory fails.
 
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "support/hosts_watch.h"
 
 namespace passel::testing {
 
@@ -32,14 +35,13 @@ class TwoHosts {
   static bool HasAddressBooks();
   /// Pulls the cable, or puts it in again.
   bool Cable(bool plugged);
+  HostsWatch& watch() { return *watch_; }
 
  private:
   TwoHosts() = default;
   std::string Make();
   FileDescriptor here_, there_, third_;
+  std::unique_ptr<HostsWatch> watch_;
 };
-
-/// This thread is on that host from now on; false if it may not be.
-bool EnterHost(const std::string& host);
 
 }  // namespace passel::testing
