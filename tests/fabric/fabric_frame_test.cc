@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "support/hostile_lengths.h"
 
 namespace passel::fabric {
 namespace {
@@ -99,6 +100,46 @@ TEST(FabricFrame, NoBytesAreTooStrange) {
     EXPECT_EQ(changed.size(), kFramePrefixBytes + read->header_bytes +
                                   (read->bulk_inline ? read->bulk_floats * sizeof(float) : 0));
   }
+}
+
+// Every pair of hostile lengths, in a frame that is as long as it says where that can be.
+bool HostileFramesAreRefused() {
+  constexpr std::uint64_t kMost = 9000;
+  int frames = 0, taken = 0, wrong = 0;
+  for (const std::uint64_t header : testing::HostileLengths(kMaxHeaderBytes)) {
+    for (const std::uint64_t bulk : testing::HostileLengths(kMost)) {
+      for (const std::uint64_t chunk : testing::HostileLengths(kMaxChunkFloats)) {
+        if (header >> 32 != 0 || chunk >> 32 != 0) continue;  // of 32 bits
+        for (const bool in_it : {false, true}) {
+          const bool is_short = header <= 100'000 && bulk <= 100'000;
+          std::vector<std::uint8_t> bytes(
+              is_short ? kFramePrefixBytes + header + (in_it ? bulk * sizeof(float) : 0) : 4096);
+          EncodePipeFrame({.bulk_inline = in_it,
+                           .header_bytes = static_cast<std::uint32_t>(header),
+                           .chunk_floats = static_cast<std::uint32_t>(chunk),
+                           .bulk_floats = bulk,
+                           .sequence = header > 0 ? 1U : 0U},
+                          bytes.data());
+          const bool chunk_fits = !in_it && bulk > 0
+                                      ? chunk >= kMinChunkFloats && chunk <= kMaxChunkFloats
+                                      : chunk == 0;
+          const bool legal = header <= kMaxHeaderBytes && bulk <= kMost &&
+                             (header > 0 || bulk == 0) && (!in_it || bulk > 0) && chunk_fits;
+          const bool ok = DecodePipeFrame(bytes, kMost).ok();
+          ++frames;
+          taken += ok ? 1 : 0;
+          if (ok == legal) continue;
+          ++wrong;
+          ADD_FAILURE() << "header " << header << ", bulk " << bulk << ", chunk " << chunk;
+        }
+      }
+    }
+  }
+  return frames == 882 && wrong == 0 && taken > 10;
+}
+
+TEST(FabricFrame, HostileLengthsAreRefusedAndAskForNoMemory) {
+  testing::ExpectTrueWithLittleMemory(HostileFramesAreRefused);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "support/hostile_lengths.h"
 
 namespace passel::fabric {
 namespace {
@@ -246,6 +247,39 @@ TEST(Wire, NoMutationOfAMessageReadsBeyondItOrIsTakenForSomethingElse) {
   }
   DecodeMutations(Encode(FullAnswer()), 99, answer);
   EXPECT_GT(taken, 1000) << "most changes are of numbers that may be anything";
+}
+
+// A hostile length in each place of `message`: refused, or something that is no longer than it.
+template <typename Decode>
+void PutHostileLengths(const std::vector<std::uint8_t>& message, Decode decode, int* put) {
+  for (const std::size_t width : {2, 4, 8}) {
+    for (std::size_t at = 0; at + width <= message.size(); ++at) {
+      for (const std::uint64_t length : testing::HostileLengths(message.size())) {
+        std::vector<std::uint8_t> bytes = message;
+        for (std::size_t i = 0; i < width; ++i) {
+          bytes[at + i] = static_cast<std::uint8_t>(length >> (8 * i));
+        }
+        const auto got = decode(bytes);
+        ++*put;
+        if (got.ok()) {
+          EXPECT_LE(Encode(*got).size(), bytes.size()) << at << ' ' << length;
+        }
+      }
+    }
+  }
+}
+
+bool HostileMessagesAreRefused() {
+  int put = 0;
+  for (int k = 1; k <= static_cast<int>(kLastKind); ++k) {
+    PutHostileLengths(Encode(FullRequest(static_cast<Kind>(k))), DecodeRequest, &put);
+  }
+  PutHostileLengths(Encode(FullAnswer()), DecodeAnswer, &put);
+  return put > 10'000 && !::testing::Test::HasFailure();
+}
+
+TEST(Wire, HostileLengthsAskForNoMemory) {
+  testing::ExpectTrueWithLittleMemory(HostileMessagesAreRefused);
 }
 
 }  // namespace

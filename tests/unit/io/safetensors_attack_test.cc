@@ -2,14 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <limits>
 
 #include "io/safetensors.h"
-#include "support/sanitized.h"
+#include "support/hostile_lengths.h"
 #include "unit/io/safetensors_helpers.h"
 
 namespace passel {
@@ -327,19 +325,7 @@ TEST(SafetensorsAttackTest, EveryAttackIsRefusedForItsOwnReason) {
 __extension__ using Wide = unsigned __int128;
 
 /// The usual suspects around a size of `max`.
-std::vector<std::uint64_t> Hostile(std::uint64_t max) {
-  return {0,
-          1,
-          max - 1,
-          max,
-          max + 1,
-          (std::uint64_t{1} << 31) - 1,
-          (std::uint64_t{1} << 32) - 1,
-          std::uint64_t{1} << 63,
-          ~std::uint64_t{0}};
-}
-
-class HostileLengths {
+class LengthsTable {
  public:
   void Check(const std::string& what, const Bytes& bytes, bool legal) {
     ++combinations;
@@ -355,8 +341,8 @@ class HostileLengths {
   void Run() {
     const std::string data(64, 'd');
     // (begin, end), with a shape that fits whatever they say, alone and behind another tensor.
-    for (const std::uint64_t a : Hostile(64)) {
-      for (const std::uint64_t b : Hostile(64)) {
+    for (const std::uint64_t a : testing::HostileLengths(64)) {
+      for (const std::uint64_t b : testing::HostileLengths(64)) {
         const std::string offsets = "[" + std::to_string(a) + "," + std::to_string(b) + "]";
         const std::string shape = "[" + std::to_string(b >= a ? b - a : 0) + "]";
         Check("begin, end " + offsets, FileOf("{" + Entry("a", shape, offsets, "U8") + "}", data),
@@ -371,8 +357,8 @@ class HostileLengths {
     // (rows, cols), where the data is as long as a product that wrapped around would say.
     for (const auto& [dtype, bits] :
          {std::pair<std::string, unsigned>{"U8", 8}, {"F32", 32}, {"F64", 64}}) {
-      for (const std::uint64_t rows : Hostile(8)) {
-        for (const std::uint64_t cols : Hostile(8)) {
+      for (const std::uint64_t rows : testing::HostileLengths(8)) {
+        for (const std::uint64_t cols : testing::HostileLengths(8)) {
           const std::uint64_t wrapped = rows * cols * bits / 8;
           const std::uint64_t size = wrapped <= 4096 ? wrapped : 64;
           const Wide product = static_cast<Wide>(rows) * cols;
@@ -392,8 +378,8 @@ class HostileLengths {
     }
     // (count, size).
     for (const auto& [dtype, bytes] : {std::pair<std::string, unsigned>{"F32", 4}, {"F64", 8}}) {
-      for (const std::uint64_t count : Hostile(64 / bytes)) {
-        for (const std::uint64_t size : Hostile(64)) {
+      for (const std::uint64_t count : testing::HostileLengths(64 / bytes)) {
+        for (const std::uint64_t size : testing::HostileLengths(64)) {
           const std::string offsets = "[0," + std::to_string(size) + "]";
           Check(dtype + " count " + std::to_string(count) + " in " + offsets,
                 FileOf("{" + Entry("a", "[" + std::to_string(count) + "]", offsets, dtype) + "}",
@@ -405,7 +391,7 @@ class HostileLengths {
     // (N, size of the file).
     const std::string header = "{" + Entry("a", "[64]", "[0,64]", "U8") + "}";
     const Bytes whole = FileOf(header, data);
-    for (const std::uint64_t n : Hostile(header.size())) {
+    for (const std::uint64_t n : testing::HostileLengths(header.size())) {
       for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{7},
                                        std::uint64_t{8}, std::uint64_t{9}, 8 + header.size() - 1,
                                        8 + header.size(), whole.size() - 1, whole.size()}) {
@@ -424,20 +410,11 @@ class HostileLengths {
 
 TEST(SafetensorsAttackTest, HostileLengthsAreRefusedAndAskForNoMemory) {
   const auto run = [] {
-    HostileLengths table;
+    LengthsTable table;
     table.Run();
     return table.combinations == 648 && table.wrong == 0 && table.accepted > 10;
   };
-  if (kSanitized) {
-    EXPECT_TRUE(run());
-    return;
-  }
-  const auto with_little_memory = [&run] {
-    const rlimit limit{256 << 20, 256 << 20};
-    if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(2);
-    ::_exit(run() ? 0 : 1);
-  };
-  EXPECT_EXIT(with_little_memory(), ::testing::ExitedWithCode(0), "");
+  testing::ExpectTrueWithLittleMemory(run);
 }
 
 }  // namespace
