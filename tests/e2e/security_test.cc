@@ -1,7 +1,6 @@
 // The secret stays secret, and other users stay out, of whole jobs.
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,26 +9,19 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <span>
-#include <sstream>
 #include <thread>
 
 #include "base/unix_socket.h"
 #include "cluster/handshake.h"
 #include "support/program.h"
+#include "support/secrets.h"
 
 namespace passel::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string Hex(const std::string& bytes) {
-  std::string text;
-  for (const unsigned char c : bytes) text += fmt::format("{:02x}", c);
-  return text;
-}
 
 // The 32 bytes that a supervisor hands to its children.
 std::string TokenOf(pid_t supervisor) {
@@ -70,32 +62,6 @@ TEST(TokenLeakTest, TokenOfASupervisedJobIsNowhereToBeSeen) {
     EXPECT_EQ(what.find(token), std::string::npos) << where;
     EXPECT_EQ(what.find(Hex(token)), std::string::npos) << where;
   }
-}
-
-// What a core file of the process would have: all it can read but what is marked "dd"
-// (MADV_DONTDUMP).
-struct Memory {
-  std::string dumped, kept_out;
-};
-Memory ReadMemory(pid_t pid) {
-  Memory memory;
-  FileDescriptor mem(::open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY));
-  std::istringstream lines(ReadText(fmt::format("/proc/{}/smaps", pid)));
-  unsigned long begin = 0, end = 0;
-  for (std::string line; std::getline(lines, line);) {
-    char access[5];
-    unsigned long from, to;
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, access) == 3) {
-      begin = from;
-      end = access[0] == 'r' ? to : from;
-    } else if (line.starts_with("VmFlags:") && end - begin <= (std::size_t{64} << 20)) {
-      std::string bytes(end - begin, '\0');
-      const ssize_t got = ::pread(mem.get(), bytes.data(), bytes.size(), static_cast<off_t>(begin));
-      bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-      (line.find(" dd") != std::string::npos ? memory.kept_out : memory.dumped) += bytes;
-    }
-  }
-  return memory;
 }
 
 // The key that proofs of the job are made with: as good as the token.
