@@ -83,9 +83,12 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(ps.address, task_.spec.Address({"ps", shard}));
   ps.line = MakeLine(shard);
   Status last;
+  std::string told;
   Patience patience(deadline, [&] {
     if (options_.attach.on_waiting) options_.attach.on_waiting(fmt::format("ps/{}", shard));
-    LogDebug("{}", last.message());
+    if (last.message() == told) return;
+    told = last.message();
+    LogInfo("{}", told);
   });
   do {
     if (Stopped()) return JobStopped();
