@@ -249,6 +249,8 @@ Status ControlLine::ConnectLocked(Deadline deadline) {
   if (connection_ != nullptr && connection_->status().ok()) return {};
   connection_.reset();
   PASSEL_ASSIGN_OR_RETURN(connection_, ControlConnection::Open(options_, deadline));
+  if (was_there_ && options_.back) options_.back();
+  was_there_ = true;
   return {};
 }
 

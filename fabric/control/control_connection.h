@@ -45,6 +45,9 @@ struct ControlOptions {
   std::function<void(const Status& why)> gone;
   /// Called, likewise, when the other side says that the job was stopped.
   std::function<void()> stopped;
+  /// Called by a ControlLine that reaches the other side after it was gone. It must not use the
+  /// line.
+  std::function<void()> back;
 };
 
 class ControlConnection {
@@ -100,6 +103,7 @@ class ControlLine {
   ControlOptions options_;
   std::mutex mutex_;
   std::unique_ptr<ControlConnection> connection_;  // under mutex_
+  bool was_there_ = false;                         // likewise
 
   std::mutex keep_mutex_;  // after mutex_
   std::condition_variable keep_changed_;

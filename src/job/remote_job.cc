@@ -72,6 +72,7 @@ std::shared_ptr<fabric::ControlLine> RemoteJob::MakeLine(int shard) const {
       LineTo(task_, options_.role, worker ? task_.Trainer() : task_.id.index, shard,
              ps_[static_cast<std::size_t>(shard)].address);
   options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
+  options.back = [shard] { LogInfo("ps/{} is back", shard); };
   if (worker) {
     options.stopped = [stopped = stopped_] { stopped->store(true, std::memory_order_release); };
   }

@@ -83,6 +83,7 @@ TEST_F(SeveralHostsFaultsTest, ASilentWorkerHoldsRoundsUpForTheLeaseAndComesBack
     EXPECT_TRUE(job["worker/1"].WaitFor("ps/0 at 10.77.0.1:2222 is gone: "));
     EXPECT_TRUE(job.sandbox().Advances(50, 20)) << job["ps/0"].Err();
     ASSERT_TRUE(hosts_->Cable(true));
+    EXPECT_TRUE(job["worker/1"].WaitFor("ps/0 is back")) << job["worker/1"].Err();
     EXPECT_TRUE(SecondWorkerSteps(job)) << job["worker/1"].Err();
     job.Stop();
     job.ExpectEnd(130);

@@ -365,5 +365,20 @@ TEST_F(SlowSeveralHostsTest, PulledCableHoldsNobodyElseUp) {
   job.ExpectEnd(130);
 }
 
+// A name that is misspelt is not waited for in silence.
+TEST_F(SlowSeveralHostsTest, WhyAPsIsNotReachedIsSaidWhileItIsWaitedFor) {
+  HostsJob job = Job(1, 1, {"worker/0"}, {"--start_wait=300"});
+  job.Start("ps/0");  // which makes the token
+  ASSERT_TRUE(job["ps/0"].WaitFor(" is ready")) << job["ps/0"].Err();
+  job.Start("worker/0", {"--ps_hosts=no-such-host.invalid:2222"});
+  EXPECT_TRUE(job["worker/0"].WaitFor(
+      "ps/0 at no-such-host.invalid:2222: the host no-such-host.invalid cannot be found"))
+      << job["worker/0"].Err();
+  for (const char* task : {"worker/0", "ps/0"}) {
+    job[task].Signal(SIGINT);
+    EXPECT_EQ(job.Finish(task).code, 130) << task;
+  }
+}
+
 }  // namespace
 }  // namespace passel::testing
