@@ -283,7 +283,7 @@ void JobKeeper::BeginStandIn() {
 void JobKeeper::StandInWith(std::unique_ptr<CheckpointSaver> saver) {
   saver->SaveWith(others_);
   saver->Heed(wishes_);
-  stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(saver)});
+  stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(saver), WallSeconds()});
 }
 
 }  // namespace passel::job

@@ -85,6 +85,7 @@ class JobKeeper {
   struct StandIn {
     std::vector<std::shared_ptr<shm::Arena>> arenas;
     std::unique_ptr<CheckpointSaver> saver;  // before they are unmapped
+    double since;                            // WallSeconds()
   };
 
   Status MakeLast(const LastSave& how);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "cluster/patience.h"
 #include "io/checkpoint_files.h"
@@ -90,6 +91,7 @@ Status JobKeeper::MakeLast(const LastSave& how) {
   if (folder.empty() || !held_[0]) return {};
   const ShardMemory& lead = held_[0]->memory();
   Haste haste(how);
+  const double begin = WallSeconds();
   for (;;) {
     (void)MarkDeadByKernel(lead);
     if (!SomebodyTrains(lead)) break;
@@ -103,6 +105,15 @@ Status JobKeeper::MakeLast(const LastSave& how) {
   const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
   const auto newest = [&] {
     return haste.Await(DiskCall<std::string>([folder] { return NewestCheckpointIn(folder); }));
+  };
+  // Of what was saved when the chief had closed the file of the summaries.
+  const auto tell = [&] {
+    if (!stand_in_ || config_.summaries.folder.empty()) return;
+    const double since = ChiefNeverSaves(lead) ? begin : stand_in_->since;
+    (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, since] {
+      TellOfCheckpoints(summaries, CheckpointWatch(folder, since).News());
+      return true;
+    }));
   };
   const auto hangs = [&] {
     return DeadlineExceeded(fmt::format(
@@ -120,6 +131,7 @@ Status JobKeeper::MakeLast(const LastSave& how) {
   if (!name) return hangs();
   if (*name == CheckpointName(step)) {
     saved_last_ = step;
+    tell();
     return {};
   }
   const std::string missing = FetchMissing();
@@ -161,12 +173,7 @@ Status JobKeeper::MakeLast(const LastSave& how) {
   });
   if (saved.ok()) saved_last_ = saver.newest_after_end();
   former_counts_ = others_ && IsMissing(saved.code()) && !name->empty();
-  if (const auto last = saver.last_step(); last && !config_.summaries.folder.empty()) {
-    (void)haste.Await(DiskCall<bool>([summaries = config_.summaries.folder, folder, at = *last] {
-      TellOfCheckpoint(summaries, InFolder(folder, CheckpointName(at)), at);
-      return true;
-    }));
-  }
+  tell();
   return saved;
 }
 

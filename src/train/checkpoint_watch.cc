@@ -40,16 +40,24 @@ std::vector<Event> CheckpointWatch::News() {
   return news;
 }
 
-void TellOfCheckpoint(const std::string& summaries, const std::string& path, std::int64_t step) {
-  if (summaries.empty()) return;
+void TellOfCheckpoints(const std::string& summaries, std::vector<Event> saved) {
+  if (summaries.empty() || saved.empty()) return;
   EventFileOptions options;
   options.on_problem = [](const std::string& sentence) {
     LogWarning("summaries: {}; the last checkpoint is not told of", sentence);
   };
-  const double now = WallSeconds();
-  const Result<std::unique_ptr<EventFile>> file = EventFile::Create(summaries, now, options);
+  const Result<std::unique_ptr<EventFile>> file =
+      EventFile::Create(summaries, WallSeconds(), options);
   if (!file.ok()) return options.on_problem(file.status().message());
-  (*file)->Close(Event{now, step, SessionLog{SessionLog::Status::kCheckpoint, path}});
+  Event last = std::move(saved.back());
+  saved.pop_back();
+  for (Event& event : saved) (void)(*file)->Add(std::move(event));
+  (*file)->Close(std::move(last));
+}
+
+void TellOfCheckpoint(const std::string& summaries, const std::string& path, std::int64_t step) {
+  TellOfCheckpoints(
+      summaries, {Event{WallSeconds(), step, SessionLog{SessionLog::Status::kCheckpoint, path}}});
 }
 
 }  // namespace passel

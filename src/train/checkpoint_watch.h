@@ -33,9 +33,11 @@ class CheckpointWatch {
   std::set<std::string> known_;
 };
 
-/// For who saves when the file of the summaries is closed already: writes the event of this
-/// checkpoint, of `path`, to a file of its own in their folder; "": there is none. A problem is a
-/// warning. Waits for the disk.
+/// For who saves when the file of the summaries is closed already: writes these events, of a
+/// CheckpointWatch, to a file of their own in their folder; "", or no events: there is none. A
+/// problem is a warning. Waits for the disk.
+void TellOfCheckpoints(const std::string& summaries, std::vector<Event> saved);
+/// The same of this checkpoint, of `path`.
 void TellOfCheckpoint(const std::string& summaries, const std::string& path, std::int64_t step);
 
 }  // namespace passel
