@@ -176,9 +176,8 @@ class JobOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     def _push_rest(self) -> None:
-        """Before it leaves."""
+        """Before it leaves. No step waits where a push stands."""
         try:
-            self._settle()
             if self._waiting > 0 and not self.job.stopped:
                 self._hand_in_rest()
         except Cancelled:  # nobody's gradients count any more
