@@ -202,6 +202,14 @@ passel_status passel_read_optimizer_state(passel_job* job, passel_optimizer_stat
   });
 }
 
+passel_status passel_beginning(passel_job* job, uint64_t* number) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    if (number == nullptr) return passel::capi::Null("where the number goes");
+    PASSEL_ASSIGN_OR_RETURN(*number, worker.Beginning());
+    return {};
+  });
+}
+
 passel_status passel_set_rates(passel_job* job, const passel_rates* rates, size_t groups) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     PASSEL_ASSIGN_OR_RETURN(const std::vector<passel::GroupRates> given,

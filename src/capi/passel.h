@@ -227,6 +227,12 @@ PASSEL_API passel_status passel_initialize_with(passel_job* job, const float* co
                                                 const passel_optimizer_state* state,
                                                 double timeout_seconds);
 
+/* A random number of the values' beginning, the same for all workers: another one each time that
+ * first values, or those of a checkpoint, become a job's. For what a program keeps of a job outside
+ * of it. Errors: PASSEL_FAILED_PRECONDITION before passel_initialize(); those of asking a ps on
+ * another host. */
+PASSEL_API passel_status passel_beginning(passel_job* job, uint64_t* number);
+
 /* Copies the state of the optimizer. For any worker, between two steps. In mode barrier it is that
  * of the last round; in the others, where workers go on meanwhile, each float is of some time
  * during the copy. What `state` points to is the library's, 64-byte aligned, and stays until the

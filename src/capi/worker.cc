@@ -136,6 +136,16 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
   return checkpoints_->Save(OthersNow(), *store_, deadline);
 }
 
+Result<std::uint64_t> Worker::Beginning() {
+  if (!initialized_) {
+    return FailedPrecondition(
+        "the variables have no values yet: call passel_initialize() before passel_beginning()");
+  }
+  if (remote_) return remote_->Cohort();
+  // Relaxed: written before `initialized`.
+  return Lead().state->cohort.load(std::memory_order_relaxed);
+}
+
 Result<const OptimizerState*> Worker::ReadState() {
   if (!initialized_) {
     return FailedPrecondition(

@@ -49,6 +49,8 @@ class Worker {
 
   /// `values`: null, or a pointer for each variable. `state`: null, or with what it begins.
   Status Initialize(const float* const* values, const GivenState* state, Deadline deadline);
+  /// ShardState::cohort. Errors: those of RemoteJob::Cohort().
+  Result<std::uint64_t> Beginning();
   /// Valid until the next call, and as long as this worker.
   Result<const OptimizerState*> ReadState();
   /// nullopt: a view in rounds, a copy elsewhere.

@@ -299,6 +299,11 @@ Status RemoteJob::CheckOneBeginning() {
   });
 }
 
+Result<std::uint64_t> RemoteJob::Cohort() {
+  PASSEL_ASSIGN_OR_RETURN(const ShardBeginning lead, BeginningOf(0));
+  return lead.cohort;
+}
+
 Result<ShardBeginning> RemoteJob::BeginningOf(int shard) {
   if (IsHere(static_cast<std::size_t>(shard))) return LookAtShard(here_->arena(shard).memory());
   PASSEL_ASSIGN_OR_RETURN(const Errand answer, AskOfArena(shard, {{"ask", "beginning"}}));

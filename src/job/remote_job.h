@@ -76,6 +76,8 @@ class RemoteJob {
   /// All ps have values of one beginning, or none has any. Errors: kDataLoss, naming one that has
   /// lost its own.
   Status CheckOneBeginning();
+  /// ShardState::cohort, of a job that has values. Errors: those of AskPs().
+  Result<std::uint64_t> Cohort();
   /// Steps whose updates some ps had then.
   std::int64_t StepsLeft() const { return steps_left_; }
   /// Of the chief: an arena of that plan in place of each that there is; AgreeOnPlan() follows.

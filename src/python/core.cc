@@ -80,6 +80,7 @@ NB_MODULE(_core, module) {
       .def("describe", &Job::Describe)
       .def("initialize", &Job::Initialize, nb::arg("values"), nb::arg("step").none(),
            nb::arg("names"), nb::arg("slots"), nb::arg("timeout"))
+      .def("beginning", &Job::Beginning)
       .def("read_state", &Job::ReadState)
       .def("pull", &Job::Pull, nb::arg("how"))
       .def("gradients", &Job::Gradients)

@@ -152,6 +152,14 @@ void Job::Initialize(const nb::list& values, std::optional<std::int64_t> step,
   });
 }
 
+std::uint64_t Job::Beginning() {
+  const Turn turn(busy_);
+  CheckIn();
+  std::uint64_t number = 0;
+  WithoutGil([&] { return passel_beginning(job_, &number); });
+  return number;
+}
+
 std::tuple<std::int64_t, std::vector<std::string>, nb::list> Job::ReadState() {
   const Turn turn(busy_);
   CheckIn();

@@ -35,6 +35,7 @@ class Job {
   void Initialize(const nanobind::list& values, std::optional<std::int64_t> step,
                   const std::vector<std::string>& names, const nanobind::list& slots,
                   double timeout);
+  std::uint64_t Beginning();
   /// Step, names of the slot variables, and arrays of the caller's as Initialize() takes them.
   std::tuple<std::int64_t, std::vector<std::string>, nanobind::list> ReadState();
   /// `how`: PASSEL_PULL_*. Returns the dict of arrays, at every call the same one.

@@ -48,6 +48,9 @@ int main(void) {
   int64_t step = 0;
   GOOD(passel_global_step(job, &step));
   TRUE(step == kFirstStep);
+  uint64_t beginning = 0;
+  GOOD(passel_beginning(job, &beginning));
+  printf("beginning %llu\n", (unsigned long long)beginning);
 
   /* The moment stays 2 with gradients of 1. */
   float expected[2] = {0, 0};

@@ -51,7 +51,11 @@ int main(void) {
   passel_optimizer_state state = Empty();
   BAD(passel_read_optimizer_state(NULL, &state), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_initialize_with(NULL, NULL, &state, 1), PASSEL_INVALID_ARGUMENT, "the job is NULL");
+  uint64_t first = 0, second = 0, again = 0;
+  BAD(passel_beginning(NULL, &first), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   GOOD(Open("optimizer=adagrad", &job));
+  BAD(passel_beginning(job, &first), PASSEL_FAILED_PRECONDITION,
+      "call passel_initialize() before passel_beginning()");
   BAD(passel_read_optimizer_state(job, &state), PASSEL_FAILED_PRECONDITION,
       "call passel_initialize() before passel_read_optimizer_state()");
 
@@ -85,6 +89,8 @@ int main(void) {
   name = "Adagrad";
   state.names = &name;
   GOOD(passel_initialize_with(job, NULL, &state, 10));
+  BAD(passel_beginning(job, NULL), PASSEL_INVALID_ARGUMENT, "where the number goes is NULL");
+  GOOD(passel_beginning(job, &first));
   int64_t step = 0;
   GOOD(passel_global_step(job, &step));
   TRUE(step == 8);
@@ -104,6 +110,8 @@ int main(void) {
   GOOD(passel_wait(job, 10, NULL));
   TRUE(read.step == 8 && read.slots[1][0] == 1.0F); /* a copy */
   GOOD(passel_read_optimizer_state(job, &read));
+  GOOD(passel_beginning(job, &again));
+  TRUE(first != 0 && again == first);
   TRUE(read.step == 9 && read.slots[0][0] == 1.1F && read.slots[1][0] == 2.0F);
   GOOD(passel_leave(job));
   BAD(passel_read_optimizer_state(job, &read), PASSEL_FAILED_PRECONDITION, "has left the job");
@@ -112,6 +120,8 @@ int main(void) {
   state = Empty();
   state.step = 3;
   GOOD(passel_initialize_with(job, NULL, &state, 10));
+  GOOD(passel_beginning(job, &second));
+  TRUE(second != first);
   Push(job);
   GOOD(passel_wait(job, 10, NULL));
   GOOD(passel_read_optimizer_state(job, &read));

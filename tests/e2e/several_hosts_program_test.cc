@@ -355,6 +355,11 @@ TEST_F(SeveralHostsProgramTest, AChiefThatIsElsewhereSetsRatesAndGivesTheOptimiz
   job.Start({}, fmt::format("exec {}", PASSEL_FAR_RATES));
   job.ExpectEnd(0, 0);
   EXPECT_THAT(job.here().Out(), HasSubstr("read: Momentum of step 11"));
+  // Both print it: the one that shares the memory of ps/0, and the one that asks.
+  const std::string here = job.here().Out();
+  const std::size_t at = here.find("beginning ");
+  ASSERT_NE(at, std::string::npos) << here;
+  EXPECT_THAT(job.there().Out(), HasSubstr(here.substr(at, here.find('\n', at) + 1 - at)));
   EXPECT_THAT(
       job.there().Out(),
       AllOf(HasSubstr("refused: this worker is on another host than ps/0 at "),

@@ -2,6 +2,8 @@
 
 import atexit
 import os
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -63,6 +65,7 @@ class Job:
         self._values: dict[str, Array] = {}
         self._shown_values: Mapping[str, Array] = MappingProxyType(self._values)
         self._left = False
+        self._before_leave: list[Callable[[], None]] = []  # unless an error is why it leaves
         self._at_leave: list[Callable[[], None]] = []
         self._rank, self._world_size, self._is_chief, self._is_alone, self._id = core.describe()
         self._pid = os.getpid()
@@ -294,6 +297,16 @@ class Job:
         if os.getpid() != self._pid:
             self._core.global_step()  # which says that this is a child of fork()
             return
+        try:
+            self._finish()
+        finally:
+            self._leave_now()
+
+    def _finish(self) -> None:
+        while self._before_leave:
+            self._before_leave.pop()()
+
+    def _leave_now(self) -> None:
         self._left = True
         try:
             self._core.leave()
@@ -305,6 +318,8 @@ class Job:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        if error is not None:
+            self._before_leave.clear()
         try:
             self.leave()
         except Exception:  # that of the block says more
@@ -333,6 +348,12 @@ class Job:
     def _leave_quietly(self) -> None:
         if self._left or os.getpid() != self._pid:
             return
+        try:
+            if getattr(sys, "last_value", None) is None:  # that of a traceback
+                self._finish()
+        except Exception as error:
+            warnings.warn(f"what was left to be handed in at the end of the process was not: {error}", stacklevel=2)
+        self._before_leave.clear()
         try:
             self.leave()
         except Exception:  # the process ends

@@ -285,3 +285,46 @@ def test_buffers_outlive_their_worker(start, job_id):
     assert "of 2" in running.out and "[12.0, 12.0, 12.0, 12.0, 12.0] of 2" not in running.out
     left = [path for path in (os.scandir(os.environ["XDG_RUNTIME_DIR"] + "/passel")) if path.name.startswith("torch-")]
     assert left == []
+
+
+RESTS = """
+    mode, ends, counts = sys.argv[1], sys.argv[2], (10, int(sys.argv[3]))
+    model = make()
+    opt = passel.torch.share(model, "sgd", lr=0.1, push_every=4, mode=mode)
+    rank = opt.job.rank
+    for _ in range(counts[rank]):
+        opt.zero_grad()
+        loss_of(model, rank, 2).backward()
+        opt.step()
+    if ends == "leave":
+        opt.leave()
+        print("outcome", rank, tuple(opt.outcome), flush=True)
+        if rank == 0:
+            torch.save(model.state_dict(), sys.argv[4])
+    """
+
+
+def test_rounds_take_what_push_every_has_not_handed_in(start, tmp_path):
+    values = tmp_path / "values"
+    running = start(SCRIPT + RESTS, "barrier", "leave", 10, values, run=["--workers=2"]).end()
+    assert "3 global steps in" in running.err, running.err
+    names = recompute()
+    model = names["make"]().double()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):  # of the mean of what is the same each time
+        plain.zero_grad()
+        names["loss_of"](model, 0, 1).backward()
+        plain.step()
+    assert same(torch.load(values), model) < 1e-5
+
+
+def test_who_leaves_with_a_rest_waits_for_nobody_who_has_none(start):
+    for mode, rest, steps in (("hogwild", 8, 5), ("barrier", 8, 3), ("replicas", 9, None)):
+        running = start(SCRIPT + RESTS, mode, "leave", rest, os.devnull, run=["--workers=2"]).end()
+        assert sorted(re.findall(r"outcome (\d) ", running.out)) == ["0", "1"], running.out
+        assert steps is None or f"{steps} global steps in" in running.err, running.err
+
+
+def test_a_script_that_ends_without_leaving_hands_in_its_rest(start):
+    running = start(SCRIPT + RESTS, "hogwild", "end", 10, run=["--workers=2"]).end()
+    assert "6 global steps in" in running.err, running.err

@@ -5,6 +5,7 @@ import fcntl
 import io
 import os
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -338,9 +339,10 @@ def test_what_could_not_be_read_back_is_refused_and_what_cannot_be_read_is_said(
 class Worker:
     """What the buffers of a worker want of its job."""
 
-    def __init__(self, rank, step):
+    def __init__(self, rank, step, beginning=1):
         self.rank, self.global_step, self.is_chief = rank, step, rank == 0
         self.world_size, self.is_alone, self.id = 2, False, "made-up"
+        self._core = types.SimpleNamespace(beginning=lambda: beginning)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -366,3 +368,27 @@ def test_a_worker_that_leaves_keeps_the_buffers_of_one_that_was_killed(fails):
     again.stepped(6)
     again.close()
     assert list(folder.glob("torch-*")) == [] and module.running_mean.tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_values_that_begin_anew_have_none_of_the_buffers_of_before(rank):
+    def begin(rank, step, beginning):
+        module = torch.nn.BatchNorm1d(3)
+        return module, Buffers(module, Worker(rank, step, beginning), "own")
+
+    folder = pathlib.Path(os.environ["XDG_RUNTIME_DIR"]) / "passel"
+    killed = [begin(rank, 0, 1) for rank in (0, 1)]
+    for module, buffers in killed:
+        module.running_mean.fill_(7)
+        buffers.stepped(4)
+    begin(0, 0, 2)[1].close()  # one of the former is there
+    assert len(list(folder.glob("torch-*"))) == 1
+    for _, buffers in killed:
+        fcntl.flock(buffers._file, fcntl.LOCK_UN)
+    module, buffers = begin(rank, 9, 2)
+    assert module.running_mean.tolist() == [0, 0, 0]
+    assert [path.name.split("-")[3] for path in folder.glob("torch-*")] == [f"{2:016x}"]
+    buffers.restore({"running_mean": torch.full((3,), 5.0)})
+    assert module.running_mean.tolist() == [5, 5, 5]
+    buffers.close()
+    assert list(folder.glob("torch-*")) == []

@@ -29,6 +29,10 @@ def in_sums(model, optimizer, scaler, steps, every, bad=()):
                     total.zero_()
                 optimizer.step()
         scaler.update()
+    if good % every:  # passel makes that update when it leaves
+        for total, p in zip(sums, model.parameters()):
+            p.grad.copy_(total / (good % every))
+        optimizer.step()
 
 
 @pytest.mark.parametrize("bad", [(), (0,), (1, 2), (3, 7)])

@@ -56,6 +56,7 @@ class JobOptimizer(torch.optim.Optimizer):
         self._schedulers: dict[str, Any] = {}  # of those that are tracked
         self._epochs: collections.deque[tuple[int, tuple[int, ...]]] = collections.deque(maxlen=_REMEMBERED)
         self._resumed_epochs: dict[str, int] = {}
+        job._before_leave.append(self._push_rest)
         job._at_leave.append(self._after_leave)
         if beside is not None and job.global_step > 0 and not self.is_fresh:
             self._resume(beside)
@@ -127,7 +128,8 @@ class JobOptimizer(torch.optim.Optimizer):
         return step
 
     def leave(self) -> None:
-        """As Job.leave(): parameters and gradients keep what is in them, and are this process's own."""
+        """As Job.leave(): parameters and gradients keep what is in them, and are this process's own. Steps that
+        push_every has not handed in make one more update before, unless the job was stopped."""
         self.job.leave()
 
     def __enter__(self) -> "JobOptimizer":
@@ -168,6 +170,18 @@ class JobOptimizer(torch.optim.Optimizer):
     def _take(self) -> None:
         """After an update."""
         raise NotImplementedError
+
+    def _hand_in_rest(self) -> None:
+        """The update of the steps that wait."""
+        raise NotImplementedError
+
+    def _push_rest(self) -> None:
+        """Before it leaves. No step waits where a push stands."""
+        try:
+            if self._waiting > 0 and not self.job.stopped:
+                self._hand_in_rest()
+        except Cancelled:  # nobody's gradients count any more
+            pass
 
     def _settle(self) -> None:
         """Waits for the outcome of a push that stands, whose gradients are not to be touched before."""

@@ -4,6 +4,9 @@ The file has a slot for each worker, with a word (the global step after its last
 0: it has left) and the buffers. A worker's buffers are in its slot, so that its next life goes on with them. Running means
 may be read half written: each float of them is whole.
 
+The file is of one beginning of the job's values, whose number is in its name: a job that begins, or goes on from a
+checkpoint, has another one than any of its name before. Those of before are deleted then.
+
 Whoever maps the file holds a shared lock on it. Who leaves turns its word's sign, and who leaves last deletes
 the file, unless a word is above 0: of a worker that was killed, or has failed, and may come again.
 """
@@ -12,6 +15,7 @@ import fcntl
 import mmap
 import os
 import pathlib
+import re
 import time
 import zlib
 from typing import Any
@@ -23,7 +27,7 @@ from .._job import Job
 
 _POLICIES = ("own", "chief")
 _LINE = 64
-_OLD = 86400.0  # seconds: so old is the file of a job of which everything was killed
+_OLD = 86400.0  # seconds: so old is the file of a job of which everything was killed, and none of its name came
 
 
 def check_policy(policy: Any, module: torch.nn.Module) -> None:
@@ -95,16 +99,14 @@ class Buffers:
             end += (buffer.numel() * buffer.element_size() + _LINE - 1) // _LINE * _LINE
         layout = repr([(name, tuple(b.shape), str(b.dtype)) for name, b in buffers.items()] + [job.world_size])
         folder = _runtime_folder()
-        _delete_old(folder)
-        self._path = folder / f"torch-{job.id}-{zlib.crc32(layout.encode()):08x}"
+        beginning = f"torch-{job.id}-{job._core.beginning():016x}-"
+        _delete_old(folder, job.id, beginning)
+        self._path = folder / f"{beginning}{zlib.crc32(layout.encode()):08x}"
         self._file = _opened(self._path, end * job.world_size)
         memory = mmap.mmap(self._file, end * job.world_size)
         self._words = memoryview(memory).cast("q")
         self._word = job.rank * end // 8
         step = job.global_step
-        if job.is_chief and step == 0:
-            for rank in range(job.world_size):  # of another job of this name
-                self._words[rank * end // 8] = 0
         bytes_of = torch.frombuffer(memory, dtype=torch.uint8)
         self._chiefs = bytes_of[_LINE:end]
         self._mine = bytes_of[job.rank * end + _LINE:(job.rank + 1) * end]
@@ -149,10 +151,13 @@ def _opened(path: pathlib.Path, size: int) -> int:
         os.close(file)
 
 
-def _delete_old(folder: pathlib.Path) -> None:
+def _delete_old(folder: pathlib.Path, job_id: str, beginning: str) -> None:
+    """What nobody will go on with: of that job but not of that beginning, and of jobs that are long gone."""
+    former = re.compile(rf"torch-{re.escape(job_id)}-[0-9a-f]{{16}}-[0-9a-f]{{8}}")
     for path in folder.glob("torch-*"):
         try:
-            if time.time() - path.stat().st_mtime < _OLD:
+            is_former = former.fullmatch(path.name) is not None and not path.name.startswith(beginning)
+            if not is_former and time.time() - path.stat().st_mtime < _OLD:
                 continue
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:

@@ -47,8 +47,7 @@ class DeltaOptimizer(JobOptimizer):
         loss = self._inner.step(closure)
         self._waiting += 1
         if self._waiting >= self._push_every:
-            self._waiting = 0
-            self._exchange()
+            self._hand_in_rest()
         return loss
 
     step.hooked = True  # type: ignore[attr-defined]  # by inner
@@ -67,6 +66,11 @@ class DeltaOptimizer(JobOptimizer):
     def _link(self) -> None:
         """Groups and state are those of inner, for schedulers; its load_state_dict() makes new ones."""
         self.param_groups, self.state = self._inner.param_groups, self._inner.state
+
+    @torch.no_grad()
+    def _hand_in_rest(self) -> None:
+        self._waiting = 0
+        self._exchange()
 
     def _exchange(self) -> None:
         if self._elastic is not None:

@@ -14,7 +14,7 @@ from ._base import JobOptimizer
 from ._beside import Beside
 from ._buffers import Buffers
 from ._formulas import OF_GROUPS, Formula
-from ._parameters import is_plain, tensor_of
+from ._parameters import has_place, is_plain, tensor_of
 from ._pinned import Pinned
 from ._state import to_torch
 
@@ -64,9 +64,10 @@ class SharedOptimizer(JobOptimizer):
         devices = {parameter.device for parameter in self._parameters if parameter.device.type == "cuda"}
         self._pinned = Pinned(devices) if devices else None
         self._frozen = [(name, parameter) for name, parameter in module.named_parameters()
-                        if all(parameter is not each for each in self._parameters)]
+                        if has_place(parameter) and all(parameter is not each for each in self._parameters)]
         numbers = {parameter: number for number, parameter in enumerate(self._parameters)}
-        self._of_group = [[numbers[parameter] for parameter in group["params"]] for group in self.param_groups]
+        self._of_group = [[numbers[parameter] for parameter in group["params"] if parameter in numbers]
+                          for group in self.param_groups]
         self._sums = [torch.zeros(parameter.shape) for parameter in self._parameters] if push_every > 1 else []
         self._tensors: dict[int, torch.Tensor] = {}  # by the id of the array, which it keeps
         self._moves = -1
@@ -104,7 +105,7 @@ class SharedOptimizer(JobOptimizer):
             self._hooked(self._optimizer_step_pre_hooks, (closure,))
         self._collect()
         if self.pushes_next:
-            self._hand_in()
+            self._hand_in(self._push_every)
         else:
             torch._foreach_add_(self._sums, self._gradients)
             self._waiting += 1
@@ -156,8 +157,9 @@ class SharedOptimizer(JobOptimizer):
             self._attach()
         for name, parameter in self._frozen:
             if parameter.grad is not None:
-                raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared: it needed none, or was "
-                                         "in no group of params=, at share()")
+                raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared, since it needed none, or was "
+                                         "in no group of params=, at share(): call requires_grad_(False) of it and set its grad "
+                                         "to None, or have it in params= and with requires_grad before share()")
         if list(map(self._settings_of, self.param_groups)) != self._settings:
             self._take_settings()
 
@@ -181,10 +183,16 @@ class SharedOptimizer(JobOptimizer):
         if copies and self._pinned is not None:
             self._pinned.wait()
 
-    def _hand_in(self) -> None:
+    def _hand_in_rest(self) -> None:
+        self._collect()
+        self._zero()  # of a backward() without a step()
+        self._hand_in(self._waiting)
+
+    def _hand_in(self, steps: int) -> None:
+        """The mean of so many."""
         if self._push_every > 1:
             torch._foreach_add_(self._gradients, self._sums)
-            torch._foreach_mul_(self._gradients, 1 / self._push_every)
+            torch._foreach_mul_(self._gradients, 1 / steps)
             torch._foreach_zero_(self._sums)
             self._waiting = 0
         for places, decay in self._decays:
@@ -297,7 +305,7 @@ class SharedOptimizer(JobOptimizer):
     def _rates_now(self) -> list[tuple[float, float]]:
         decouples = self._formula.decouples
         return [(float(group["lr"]), float(group["weight_decay"]) if decouples else 0.0)
-                for group in self.param_groups if group["params"]]
+                for group in self.param_groups if any(map(has_place, group["params"]))]
 
     # --- What would be lost ----------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ def tensor_of(array: "np.ndarray[Any, Any]") -> torch.Tensor:
 
 def grouped(module: torch.nn.Module, params: Any) -> tuple[list[dict[str, Any]], dict[str, torch.nn.Parameter]]:
     """param_groups as torch.optim takes them, and the parameters that are shared by their names, tied ones
-    once. Those that need no gradient stay each process's own."""
+    once. Those that need no gradient stay each process's own; empty ones are in the groups alone."""
     names: dict[torch.nn.Parameter, str] = {}
     for name, parameter in module.named_parameters():
         names[parameter] = name
@@ -48,9 +48,15 @@ def grouped(module: torch.nn.Module, params: Any) -> tuple[list[dict[str, Any]],
                     raise InvalidArgument(f"the parameter {names[parameter]!r} is twice in params=: give it once")
                 shared[names[parameter]] = parameter
         group["params"] = [parameter for parameter in group["params"] if parameter.requires_grad]
+    shared = {name: parameter for name, parameter in shared.items() if has_place(parameter)}
     if not shared:
-        raise InvalidArgument("the model has no parameter that needs a gradient: share() has nothing to train")
+        raise InvalidArgument("the model has no parameter that needs a gradient and has values: share() has nothing to train")
     return groups, shared
+
+
+def has_place(parameter: torch.Tensor) -> bool:
+    """Whether it has values, which are in the arena. A lazy one will have."""
+    return isinstance(parameter, torch.nn.parameter.UninitializedParameter) or parameter.numel() > 0
 
 
 def check(shared: Mapping[str, torch.nn.Parameter], masters: bool) -> None:

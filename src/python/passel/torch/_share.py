@@ -13,7 +13,7 @@ from ._buffers import Buffers, check_policy
 from ._delta import DeltaOptimizer
 from ._formulas import formula
 from ._optimizer import SharedOptimizer
-from ._parameters import check, first_values, grouped
+from ._parameters import check, first_values, grouped, has_place
 from ._state import from_torch
 
 
@@ -63,7 +63,8 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     opt = SharedOptimizer(groups, rule)
     rule.check_groups(opt.param_groups)
     names = {parameter: name for name, parameter in shared.items()}
-    filled = [group["params"] for group in opt.param_groups if group["params"]]
+    with_place = [list(filter(has_place, group["params"])) for group in opt.param_groups]
+    filled = [parameters for parameters in with_place if parameters]
     if len(filled) > 16:
         raise InvalidArgument(f"params= has {len(filled)} groups, and a job at most 16: merge some")
     state = None if state_dict is None else from_torch(state_dict, rule, opt.param_groups, names)

@@ -17,8 +17,9 @@ def to_torch(job: Job, formula: Formula, groups: list[dict[str, Any]], names: di
     step, slots = job.optimizer_state()
     state: dict[int, Any] = {}
     for number, parameter in enumerate(parameter for group in groups for parameter in group["params"]):
-        name = names[parameter]
-        state[number] = {theirs: torch.tensor(slots[name][f"{name}/{ours}"]) for ours, theirs in formula.slots}
+        name = names.get(parameter)  # None: it is empty
+        state[number] = {theirs: torch.zeros(parameter.shape) if name is None else torch.tensor(slots[name][f"{name}/{ours}"])
+                         for ours, theirs in formula.slots}
         if formula.counts:
             state[number]["step"] = torch.tensor(float(step))
     return state
@@ -47,6 +48,8 @@ def from_torch(state_dict: Any, formula: Formula, groups: list[dict[str, Any]],
     parameters = [parameter for group in groups for parameter in group["params"]]
     least = formula.settings.get("initial_accumulator_value", None)
     for number, parameter in zip(numbers, parameters):
+        if parameter not in names:  # it is empty
+            continue
         own, name = state.get(number, {}), names[parameter]
         missing = [theirs for _, theirs in formula.slots if own and theirs not in own]
         if missing:
