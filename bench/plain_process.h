@@ -3,32 +3,27 @@
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/file_descriptor.h"
 #include "base/status.h"
+#include "bench/child_process.h"
 
 namespace passel::bench {
 
 class PlainProcess {
  public:
-  /// On the images of `data_dir`. It dies with this process. Errors: kInternal.
+  /// On the images of `data_dir`. Errors: those of ChildProcess::Start().
   static Result<PlainProcess> Start(const std::string& data_dir);
-  PlainProcess(PlainProcess&& other) noexcept;
-  PlainProcess& operator=(PlainProcess&&) = delete;
-  ~PlainProcess();
 
-  /// Microseconds of each of 1 to 255 steps. Errors: kUnavailable, kDeadlineExceeded after a
-  /// minute.
+  /// Microseconds of each of 1 to 255 steps. Errors: kUnavailable, why there is no such process;
+  /// kDeadlineExceeded after a minute.
   Result<std::vector<double>> Steps(int count);
 
  private:
-  PlainProcess() = default;
-  pid_t child_ = -1;
-  FileDescriptor to_, from_;
+  explicit PlainProcess(ChildProcess child) : child_(std::move(child)) {}
+  ChildProcess child_;
 };
 
 }  // namespace passel::bench

@@ -135,7 +135,7 @@ void RegisterProgramBenchmarks(Suite& suite) {
   Row startup;
   startup.what = "passel train, start to first step, 2 workers";
   startup.unit = "s";
-  startup.target = AtMost(0.5);
+  startup.target = AtMost(0.3);
   if (::access(suite.settings().program.c_str(), X_OK) != 0) {
     startup.not_applicable = fmt::format("there is no program {}", suite.settings().program);
   }

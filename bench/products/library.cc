@@ -73,11 +73,16 @@ Result<Library> OpenBlis(const std::string& folder) {
       void* const library,
       Open(folder, "libblis.so.4", {"", "blis/usr/lib/x86_64-linux-gnu/blis-serial/"}));
   CblasSgemm* sgemm = nullptr;
+  void (*initialize)() = nullptr;
   int (*query)() = nullptr;
   const char* (*name)(int) = nullptr;
   PASSEL_RETURN_IF_ERROR(Find(library, "cblas_sgemm", &sgemm));
+  PASSEL_RETURN_IF_ERROR(Find(library, "bli_init", &initialize));
   PASSEL_RETURN_IF_ERROR(Find(library, "bli_arch_query_id", &query));
   PASSEL_RETURN_IF_ERROR(Find(library, "bli_arch_string", &name));
+  // A question before that ends the process if BLIS_ARCH_TYPE is set, whatever to: no kernels are
+  // registered yet.
+  initialize();
   return Library{name(query()), Any, ByCblas(sgemm)};
 }
 
@@ -141,7 +146,7 @@ Result<Library> OpenLibxsmm(const std::string& folder) {
 
 }  // namespace
 
-std::vector<LibraryChoice> LibraryChoices(VectorSet set) {
+std::vector<LibraryChoice> LibraryChoices(VectorSet set, bool told) {
   std::vector<LibraryChoice> choices = {{"OpenBLAS, own choice", Kind::kOpenBlas, {}, false}};
   const auto add = [&choices](const std::string& core, bool in_pieces) {
     choices.push_back({"OpenBLAS " + core + (in_pieces ? ", pieces" : ""),
@@ -164,12 +169,12 @@ std::vector<LibraryChoice> LibraryChoices(VectorSet set) {
     }
 #endif
   }
-  const bool narrow = set == VectorSet::kAvx2 && BestVectorSet() == VectorSet::kAvx512;
   LibraryChoice blis{"BLIS", Kind::kBlis, {{"BLIS_NUM_THREADS", "1"}}, false};
   LibraryChoice dnn{"oneDNN", Kind::kOneDnn, {{"OMP_NUM_THREADS", "1"}}, false};
   LibraryChoice xsmm{"libxsmm", Kind::kLibxsmm, {}, false};
-  if (narrow) {
-    blis.variables.emplace_back("BLIS_ARCH_TYPE", "3");  // haswell, of 0.9.0
+  if (told) {
+    // haswell, by its number in 0.9.0 (arch_t): that version takes a name for 0, AVX-512's.
+    blis.variables.emplace_back("BLIS_ARCH_TYPE", "3");
     dnn.variables.emplace_back("ONEDNN_MAX_CPU_ISA", "AVX2");
     xsmm.variables.emplace_back("LIBXSMM_TARGET", "hsw");
   }

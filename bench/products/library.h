@@ -22,8 +22,9 @@ struct LibraryChoice {
   bool in_pieces = false;  ///< SmallPieces() of compute/product.h
 };
 
-/// Everything worth comparing on vectors of `set`.
-std::vector<LibraryChoice> LibraryChoices(VectorSet set);
+/// Everything worth comparing on vectors of `set`. `told`: each library is told to use no wider
+/// ones, whatever the processor has; REQUIRES: `set` is kAvx2.
+std::vector<LibraryChoice> LibraryChoices(VectorSet set, bool told);
 
 struct Library {
   std::string kernels;                      ///< which it says it runs here

@@ -54,7 +54,7 @@ class Comparer {
   Comparer(const Flags& flags, VectorSet set) : flags_(flags) { found_.set = set; }
 
   Status Start() {
-    for (const LibraryChoice& choice : LibraryChoices(found_.set)) {
+    for (const LibraryChoice& choice : LibraryChoices(found_.set, !flags_.vectors.empty())) {
       Result<Runner> runner = Runner::Start(choice, flags_.libraries);
       if (runner.ok()) {
         if (choice.name == ChosenName(found_.set)) found_.chosen = runners_.size();
@@ -85,7 +85,7 @@ class Comparer {
         const std::size_t which = (i + static_cast<std::size_t>(turn)) % runners_.size();
         for (int run = 0; run < 3; ++run) peak = std::max(peak, MeasurePeak(found_.set));
         Result<Timing> timing = runners_[which]->Measure(shape, cold, flags_.quick ? 50 : 500);
-        if (!timing.ok()) return Explain(which, shape, timing.status());
+        if (!timing.ok()) return timing.status().WithContext(shape.Name());
         if (!timing->has_it) continue;
         if (!timing->correct) wrong_ += runners_[which]->name() + ": " + shape.Name() + "\n";
         cell.of[which].push_back(timing->microseconds);
@@ -100,11 +100,6 @@ class Comparer {
   const std::string& wrong() const { return wrong_; }
 
  private:
-  Status Explain(std::size_t which, const Shape& shape, const Status& status) const {
-    return Status(status.code(), fmt::format("{}, {}: {}", runners_[which]->name(), shape.Name(),
-                                             status.message()));
-  }
-
   const Flags& flags_;
   Comparison found_;
   std::vector<std::unique_ptr<Runner>> runners_;
@@ -179,7 +174,8 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--libraries", flags.libraries,
                  "Folder with libraries (bench/peers/setup), before those of the system");
-  app.add_option("--vectors", flags.vectors, "avx2: as if this processor had no AVX-512")
+  app.add_option("--vectors", flags.vectors,
+                 "avx2: every library is told to use AVX2 alone, as if there were no AVX-512")
       ->check(CLI::IsMember({"avx2"}));
   app.add_option("--json", flags.json, "Write everything to this file");
   try {

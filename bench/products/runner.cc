@@ -1,27 +1,21 @@
 #include "bench/products/runner.h"
 
-#include <fmt/core.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <new>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/random.h"
 
 namespace passel::bench {
 namespace {
 
-constexpr int kReplyMs = 60000;
 constexpr std::size_t kLine = 64;
 
 struct Request {
@@ -146,83 +140,42 @@ Timing Answer(const Library& library, Operands& operands, const Request& request
   return found;
 }
 
-[[noreturn]] void RunChild(const LibraryChoice& choice, const std::string& folder, int socket) {
+int RunChild(const LibraryChoice& choice, const std::string& folder, int socket) {
   Hello hello;
   Result<Library> library = OpenLibrary(choice, folder);
   hello.ok = library.ok();
   const std::string text = library.ok() ? library->kernels : library.status().message();
   std::memcpy(hello.text, text.data(), std::min(text.size(), sizeof hello.text - 1));
-  if (::write(socket, &hello, sizeof hello) != sizeof hello || !library.ok()) ::_exit(0);
+  if (::write(socket, &hello, sizeof hello) != sizeof hello || !library.ok()) return 0;
   Operands operands;
   Request request;
   while (::read(socket, &request, sizeof request) == sizeof request) {
     const Timing found = Answer(*library, operands, request);
     if (::write(socket, &found, sizeof found) != sizeof found) break;
   }
-  ::_exit(0);
+  return 0;
 }
 
-// A whole message of one write, which a socket of packets keeps together.
-Status Receive(int socket, void* to, std::size_t bytes) {
-  pollfd ready{socket, POLLIN, 0};
-  int found = 0;
-  do {
-    found = ::poll(&ready, 1, kReplyMs);
-  } while (found < 0 && errno == EINTR);
-  if (found == 0) return DeadlineExceeded(fmt::format("no answer within {} s", kReplyMs / 1000));
-  if (found < 0) return ErrnoStatus(errno, "waiting for a product");
-  if (::recv(socket, to, bytes, 0) == static_cast<ssize_t>(bytes)) return {};
-  return Unavailable("its process has ended");
-}
+Deadline ReplyDeadline() { return Deadline::After(std::chrono::seconds(60)); }
 
 }  // namespace
 
 Result<Runner> Runner::Start(const LibraryChoice& choice, const std::string& folder) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return ErrnoStatus(errno, "no socket for a child process");
-  }
-  Runner runner;
-  runner.name_ = choice.name;
-  runner.socket_ = FileDescriptor(ends[0]);
-  const FileDescriptor theirs(ends[1]);
-  const pid_t parent = ::getpid();
-  runner.child_ = ::fork();
-  if (runner.child_ < 0) return ErrnoStatus(errno, "no child process");
-  if (runner.child_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(0);
-    runner.socket_.Reset();
-    ::signal(SIGINT, SIG_IGN);  // the parent decides
-    RunChild(choice, folder, ends[1]);
-  }
+  PASSEL_ASSIGN_OR_RETURN(ChildProcess child,
+                          ChildProcess::Start(choice.name, [&choice, &folder](int socket) {
+                            return RunChild(choice, folder, socket);
+                          }));
   Hello hello;
-  PASSEL_RETURN_IF_ERROR(Receive(runner.socket_.get(), &hello, sizeof hello));
+  PASSEL_RETURN_IF_ERROR(child.Receive(&hello, sizeof hello, ReplyDeadline()));
   if (!hello.ok) return NotFound(hello.text);
-  runner.kernels_ = hello.text;
-  return runner;
-}
-
-Runner::Runner(Runner&& other) noexcept
-    : name_(std::move(other.name_)),
-      kernels_(std::move(other.kernels_)),
-      child_(std::exchange(other.child_, -1)),
-      socket_(std::move(other.socket_)) {}
-
-Runner::~Runner() {
-  if (child_ <= 0) return;
-  ::kill(child_, SIGKILL);
-  while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  return Runner(choice.name, hello.text, std::move(child));
 }
 
 Result<Timing> Runner::Measure(const Shape& shape, bool cold, double least_us) {
   const Request request{shape, cold, least_us};
-  if (::send(socket_.get(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request) {
-    return Unavailable("its process has ended");
-  }
+  PASSEL_RETURN_IF_ERROR(child_.Send(&request, sizeof request));
   Timing found;
-  PASSEL_RETURN_IF_ERROR(Receive(socket_.get(), &found, sizeof found));
+  PASSEL_RETURN_IF_ERROR(child_.Receive(&found, sizeof found, ReplyDeadline()));
   return found;
 }
 

@@ -2,12 +2,11 @@
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
+#include <utility>
 
-#include "base/file_descriptor.h"
 #include "base/status.h"
+#include "bench/child_process.h"
 #include "bench/products/library.h"
 #include "bench/products/shapes.h"
 
@@ -22,26 +21,23 @@ struct Timing {
 
 class Runner {
  public:
-  /// Forks, and the child opens the library. It dies with this process. Errors: kNotFound, why the
-  /// library is not there; kUnavailable.
+  /// The child opens the library. Errors: kNotFound, why the library is not there; kUnavailable,
+  /// how the child ended instead; those of ChildProcess::Start().
   static Result<Runner> Start(const LibraryChoice& choice, const std::string& folder);
-  Runner(Runner&& other) noexcept;
-  Runner& operator=(Runner&&) = delete;
-  ~Runner();
 
   const std::string& name() const { return name_; }
   const std::string& kernels() const { return kernels_; }
 
   /// One product's time: cold with its operands in memory alone, warm the mean of several that run
   /// for at least `least_us` together, after one that is not timed.
-  /// Errors: kUnavailable when the child is gone, kDeadlineExceeded after a minute.
+  /// Errors: kUnavailable, how the child ended; kDeadlineExceeded after a minute.
   Result<Timing> Measure(const Shape& shape, bool cold, double least_us);
 
  private:
-  Runner() = default;
+  Runner(std::string name, std::string kernels, ChildProcess child)
+      : name_(std::move(name)), kernels_(std::move(kernels)), child_(std::move(child)) {}
   std::string name_, kernels_;
-  pid_t child_ = -1;
-  FileDescriptor socket_;
+  ChildProcess child_;
 };
 
 }  // namespace passel::bench

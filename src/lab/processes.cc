@@ -130,8 +130,10 @@ Status RunProcesses(const std::vector<std::vector<int>>& cpus, Deadline deadline
         return Status(static_cast<Code>(ends[i].code),
                       fmt::format("process {} of {}: {}", i, cpus.size(), ends[i].message));
       }
-      return Internal(fmt::format("process {} of {} of a benchmark ended with status {:#x}", i,
-                                  cpus.size(), status));
+      const ExitState end = WIFSIGNALED(status) ? ExitState{true, WTERMSIG(status)}
+                                                : ExitState{false, WEXITSTATUS(status)};
+      return Internal(
+          fmt::format("process {} of {} of a benchmark {}", i, cpus.size(), end.ToString()));
     }
     if (left > 0 && deadline.Expired()) {
       return DeadlineExceeded(

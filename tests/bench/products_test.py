@@ -10,9 +10,17 @@ import unittest
 
 PROGRAM = sys.argv.pop(1)
 
-# A BLIS of plain loops, whose sums begin at WRONG.
+# A BLIS of plain loops, whose sums begin at WRONG. As 0.9.0 it answers no question before
+# bli_init() if BLIS_ARCH_TYPE is set.
 BLIS = """
-int bli_arch_query_id(void) { return 0; }
+#include <stdio.h>
+#include <stdlib.h>
+static int ready;
+void bli_init(void) { AT_START ready = 1; }
+int bli_arch_query_id(void) {
+  if (!ready && getenv("BLIS_ARCH_TYPE") != NULL) { fprintf(stderr, "uninitialized\\n"); abort(); }
+  return 0;
+}
 const char* bli_arch_string(int id) { return "stand-in"; }
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float* a,
                  int lda, const float* b, int ldb, float beta, float* c, int ldc) {
@@ -43,10 +51,10 @@ class Products(unittest.TestCase):
                 found = json.load(file)
         return done, found
 
-    def stand_in(self, wrong):
+    def stand_in(self, wrong, at_start=""):
         source = os.path.join(self.folder.name, "blis.c")
         with open(source, "w", encoding="utf-8") as file:
-            file.write(BLIS)
+            file.write(BLIS.replace("AT_START", at_start))
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", f"-DWRONG={wrong}", source, "-o",
                         os.path.join(self.folder.name, "libblis.so.4")], check=True)
 
@@ -89,7 +97,25 @@ class Products(unittest.TestCase):
         self.stand_in("*(volatile float*)8")
         done, _ = self.run_it("--libraries", self.folder.name)
         self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertIn("BLIS, 20-10 b7 forward: its process has ended", done.stderr)
+        self.assertIn("20-10 b7 forward: BLIS was killed by SIGSEGV (11)", done.stderr)
+
+    def test_a_library_that_does_not_start_is_named_with_what_it_wrote(self):
+        self.stand_in(0, 'fprintf(stderr, "no such processor\\n"); abort();')
+        done, _ = self.run_it("--libraries", self.folder.name)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual(done.stderr, "passel_product_bench: BLIS was killed by SIGABRT (6): "
+                                      "no such processor\n")
+
+    def test_no_library_uses_wider_vectors_than_it_is_told(self):
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            has_it = "avx2" in file.read()
+        if not has_it:
+            self.skipTest("this processor has no AVX2")
+        self.stand_in(0)
+        done, found = self.run_it("--libraries", self.folder.name, "--vectors", "avx2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(found["vectors"], "avx2")
+        self.assertEqual(found["kernels"]["BLIS"], "stand-in")
 
     def test_wrong_usage(self):
         for arguments in (["--vectors", "avx9"], ["--seconds", "0"],

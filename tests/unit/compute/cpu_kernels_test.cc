@@ -68,13 +68,18 @@ TEST_P(CpuKernelsTest, GatherTakesTheIndexedRowsAndLeavesThePaddingAlone) {
     std::vector<std::uint8_t> rows(50 * width);
     Random random(width);
     for (auto& v : rows) v = static_cast<std::uint8_t>(random.Below(256));
-    const std::vector<std::uint32_t> indices = {49, 0, 7, 7, 13, 48, 1, 0};
-    std::vector<float> out(indices.size() * ld, kNotWritten);
-    k_->gather(rows.data(), width, indices.data(), indices.size(), out.data(), ld);
-    for (std::size_t b = 0; b < indices.size(); ++b) {
-      for (std::size_t i = 0; i < ld; ++i) {
-        const float expected = i < width ? Scaled(rows[indices[b] * width + i]) : kNotWritten;
-        ASSERT_EQ(out[b * ld + i], expected) << "width " << width << " row " << b << " at " << i;
+    const std::vector<std::uint32_t> indices = {49, 0, 7, 7, 13, 48, 1, 0, 22};
+    // Every number of rows: a gather may take several at once.
+    for (std::size_t count = 0; count <= indices.size(); ++count) {
+      std::vector<float> out(indices.size() * ld, kNotWritten);
+      k_->gather(rows.data(), width, indices.data(), count, out.data(), ld);
+      for (std::size_t b = 0; b < indices.size(); ++b) {
+        for (std::size_t i = 0; i < ld; ++i) {
+          const bool written = b < count && i < width;
+          const float expected = written ? Scaled(rows[indices[b] * width + i]) : kNotWritten;
+          ASSERT_EQ(out[b * ld + i], expected)
+              << "width " << width << ", " << count << " rows, row " << b << " at " << i;
+        }
       }
     }
   }
