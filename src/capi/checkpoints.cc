@@ -11,6 +11,7 @@
 
 #include "base/nvtx.h"
 #include "base/text.h"
+#include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
 #include "job/checkpoint_part.h"
 #include "job/far_job.h"
@@ -18,6 +19,7 @@
 #include "job/remote_facts.h"
 #include "job/save_wishes.h"
 #include "store/variable_table.h"
+#include "train/checkpoint_watch.h"
 #include "train/model_plan.h"
 
 namespace passel::capi {
@@ -88,19 +90,23 @@ Result<std::int64_t> OfStep(std::int64_t step, std::optional<std::int64_t> newes
                   step));
 }
 
+Result<std::unique_ptr<job::CheckpointSaver>> OpenSaver(const Settings& settings,
+                                                        const StorePlan& plan, bool begun) {
+  job::JobConfig config = settings.config;
+  if (!settings.alone) config.checkpoints.job = settings.task.job_id;
+  config.model = OwnModel(plan.variables);
+  return job::CheckpointSaver::Open(config, settings.task.job, plan, "", begun);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Checkpoints>> Checkpoints::Open(const Settings& settings,
                                                        const StorePlan& plan, bool begun) {
-  job::JobConfig config = settings.config;
-  const job::CheckpointConfig& wanted = config.checkpoints;
+  const job::CheckpointConfig& wanted = settings.config.checkpoints;
   const bool makes_any = !wanted.folder.empty();
   if (makes_any) PASSEL_RETURN_IF_ERROR(CheckNames(plan));
-  if (!settings.alone) config.checkpoints.job = settings.task.job_id;
-  config.model = OwnModel(plan.variables);
   std::unique_ptr<Checkpoints> checkpoints(new Checkpoints(plan, makes_any, wanted.consistent));
-  PASSEL_ASSIGN_OR_RETURN(checkpoints->saver_,
-                          job::CheckpointSaver::Open(config, settings.task.job, plan, "", begun));
+  PASSEL_ASSIGN_OR_RETURN(checkpoints->saver_, OpenSaver(settings, plan, begun));
   return checkpoints;
 }
 
@@ -155,6 +161,23 @@ Result<std::int64_t> SaveElsewhere(const Settings& settings, Others others, Para
 
 Status Checkpoints::End(Others others, ParameterStore& store) {
   return saver_->End(AtEndOf(others), Deadline::After(kSaveLimit), [&store] { store.SayAlive(); });
+}
+
+Status SaveTheRest(const Settings& settings, const StorePlan& plan, std::vector<ShardMemory> shards,
+                   const WorkerNames& names, bool* hangs) {
+  const nvtx::Range range(nvtx::Event::kSave, settings.task.Trainer());
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<job::CheckpointSaver> saver,
+                          OpenSaver(settings, plan, /*begun=*/true));
+  const Status saved = saver->SaveOnce(std::move(shards), names, job::AtEnd::kNobodyTrains,
+                                       Deadline::After(kSaveLimit), {});
+  if (const auto step = saver->last_step()) {
+    const job::JobConfig& config = settings.config;
+    TellOfCheckpoint(config.summaries.folder,
+                     InFolder(config.checkpoints.folder, CheckpointName(*step)), *step);
+  }
+  *hangs = saver->hangs();
+  if (*hangs) (void)saver.release();
+  return saved;
 }
 
 }  // namespace passel::capi

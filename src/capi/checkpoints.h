@@ -59,4 +59,10 @@ class Checkpoints {
 Result<std::int64_t> SaveElsewhere(const Settings& settings, Others others, ParameterStore& store,
                                    Deadline deadline);
 
+/// When nobody trains any more: saves what came after the newest checkpoint of the job. A disk that
+/// does not answer sets `hangs`: the shards must stay. Errors: those of CheckpointSaver::Open() and
+/// SaveOnce().
+Status SaveTheRest(const Settings& settings, const StorePlan& plan, std::vector<ShardMemory> shards,
+                   const WorkerNames& names, bool* hangs);
+
 }  // namespace passel::capi

@@ -26,14 +26,8 @@ namespace {
 
 // A wait looks so often whether the ps are there.
 constexpr std::chrono::milliseconds kWaitTurn{500};
-// Metrics travel to another host so often at most.
-constexpr std::int64_t kMetricsPauseNs = 250'000'000;
 // Between two looks whether the last batches of others are done, or theirs no more.
 constexpr std::chrono::milliseconds kBatchTurn{10}, kFarBatchTurn{100};
-
-WorkerNames NamesOf(const Settings& settings) {
-  return settings.alone ? WorkerNames{} : settings.task.Names();
-}
 
 }  // namespace
 
@@ -82,7 +76,7 @@ void Worker::BeginHere() {
   if (remote_) {
     checkpoints_.reset();  // the ps save from here on
   } else if (checkpoints_) {
-    checkpoints_->Begin(Shards(), NamesOf(settings_));
+    checkpoints_->Begin(Shards(), Names());
   }
   if (!is_chief()) return;
   const ShardMemory* const lead = remote_ ? remote_->LeadHere() : &Lead();
@@ -189,7 +183,7 @@ Status Worker::Sample(const Sampling& sampling) {
     }
     const ShardMemory& lead = remote_ ? *remote_->LeadHere() : Lead();
     PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<BatchSource> batches,
-                            SharedBatches::Create(lead, index(), rules, end, NamesOf(settings_)));
+                            SharedBatches::Create(lead, index(), rules, end, Names()));
     return batches;
   };
   PASSEL_ASSIGN_OR_RETURN(sampler_, Sampler::Create(sampling, share));
@@ -217,7 +211,7 @@ Result<Sampler::Batch> Worker::NextBatch() {
       LogWarning(
           "{} has had its last batch for {:g} s (stall_limit) and not made a step: not waiting "
           "for it any more",
-          NamesOf(settings_)(*by), 1e-9 * static_cast<double>(settings_.config.stall_limit_ns));
+          Names()(*by), 1e-9 * static_cast<double>(settings_.config.stall_limit_ns));
       return batch;
     }
     // In between others may meet, or change the mode.
@@ -235,11 +229,6 @@ Result<Sampler::Batch> Worker::NextBatch() {
 bool Worker::MayWaitForBatches() const {
   const Mode mode = store_->mode();
   return !is_alone() && (mode == Mode::kHogwild || mode == Mode::kLocked) && !MayReturn();
-}
-
-// Whom `passel ctl scale` ends may be wanted again: it is not done.
-bool Worker::MayReturn() const {
-  return job_ && settings_.task.flags.supervised && WantedWorkers(Lead()) <= index();
 }
 
 Status Worker::ShowMetric(std::string_view name, double value) {
@@ -263,31 +252,6 @@ Status Worker::ShowMetric(std::string_view name, double value) {
 void Worker::SayFinite(bool finite) {
   store_->counters().not_finite_at.store(finite ? 0 : store_->global_step() + 1,
                                          std::memory_order_release);
-}
-
-// Nobody fails for want of them.
-void Worker::SendMetrics() {
-  if (!metrics_new_ || remote_->PsMissingFor().count() > 0) return;
-  metrics_at_ns_ = MonotonicNs() + kMetricsPauseNs;
-  const Status told = remote_->TellMetrics(ReadMetrics(*metrics_));
-  if (!told.ok()) LogDebug("metrics: {}", told.message());
-  metrics_new_ = !told.ok();
-}
-
-Status Worker::Leave() {
-  if (remote_) SendMetrics();  // to ps/0, whose memory summaries may read
-  summaries_.reset();
-  if (sampler_) sampler_->End();
-  Status saved;
-  if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);
-  const bool hangs = checkpoints_ && checkpoints_->hangs();
-  checkpoints_.reset();
-  const Status left = MayReturn() ? store_->LeaveForNow() : store_->Leave();
-  if (hangs) {  // what saves there reads the arenas until the process ends
-    (void)arena_.release();
-    (void)job_.release();
-  }
-  return left.ok() ? saved : left;
 }
 
 Status Worker::CheckNoPush(const char* what) const {

@@ -87,12 +87,14 @@ class Worker {
   void BeginHere();
   bool MayWaitForBatches() const;
   bool MayReturn() const;
+  bool IsLastOfAll() const;
   void SendMetrics();
   void SayFinite(bool finite);
   Status CheckVariable(std::size_t variable) const;
   Status CheckNoPush(const char* what) const;
   Status CheckPs() const;
   const ShardMemory& Lead() const { return arena_ ? arena_->memory() : job_->arena(0).memory(); }
+  WorkerNames Names() const { return settings_.alone ? WorkerNames{} : settings_.task.Names(); }
   std::vector<ShardMemory> Shards() const;
   bool HaveValues() const;
   Others OthersNow() const;

@@ -338,6 +338,31 @@ def test_what_the_readme_shows_learns_alone_and_with_others(start, digits, examp
         assert (np.argmax(x @ v["w"] + v["b"], axis=1) == labels).mean() > 0.8
 
 
+def test_the_last_checkpoint_has_what_came_after_the_chief(start, tmp_path):
+    text = """
+        import time
+        import passel
+        with passel.join({"w": 3}, optimizer="sgd", learning_rate=1) as job:
+            for _ in range(20 if job.rank == 0 else 40 + 20 * job.rank):
+                job.pull()
+                job.gradients["w"][...] = 1
+                job.step()
+                time.sleep(0.002)
+        """
+    # In rounds one goes on for as long as somebody trains.
+    for mode, steps in ("hogwild", 20 + 60 + 80), ("locked", 20 + 60 + 80), ("barrier", 80):
+        folder, logs = tmp_path / mode, tmp_path / f"logs-{mode}"
+        start(text, run=["--workers=3", "--ps=2", f"--mode={mode}", f"--checkpoint_dir={folder}",
+                         f"--logs_dir={logs}"]).end()
+        values = tmp_path / f"{mode}.npz"
+        done = subprocess.run([passel.program(), "ckpt", "export", folder, values], check=True, timeout=60,
+                              text=True, capture_output=True)
+        assert f"model.ckpt-{steps}" in done.stdout, (folder / "checkpoint").read_text()
+        assert list(np.load(values)["w"]) == [-steps] * 3
+        told = b"".join(file.read_bytes() for file in logs.iterdir())
+        assert told.count(f"{folder}/model.ckpt-{steps}".encode()) == 1
+
+
 def test_each_worker_has_its_share_of_the_processors(start, monkeypatch):
     text = """
         import os
