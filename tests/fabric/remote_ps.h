@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/memory_file.h"
@@ -23,6 +24,7 @@
 #include "fabric/line.h"
 #include "fabric/socket_pipe.h"
 #include "shm/arena.h"
+#include "support/hosts_watch.h"
 
 namespace passel::testing {
 
@@ -165,7 +167,9 @@ class RemoteHost : public StoreHost {
     const std::lock_guard lock(mutex_);
     if (looked_into_.empty()) {
       for (const auto& ps : ps_) {
-        Result<shm::Arena> arena = shm::Arena::Adopt(ps->arena());
+        FileDescriptor memory_file = ps->arena();
+        LooksInto(memory_file.get());
+        Result<shm::Arena> arena = shm::Arena::Adopt(std::move(memory_file));
         PASSEL_CHECK(arena.ok(), arena.status().message().c_str());
         looked_into_.push_back(std::make_unique<shm::Arena>(std::move(*arena)));
       }

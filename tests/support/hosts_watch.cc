@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -34,7 +36,24 @@ std::set<pid_t> AllProcesses() {
   return all;
 }
 
+struct LookedInto {
+  std::mutex mutex;
+  std::set<std::string> files;  // as MappedMemoryFiles() has them
+};
+LookedInto& OfThisTest() {
+  static LookedInto looked_into;
+  return looked_into;
+}
+
 }  // namespace
+
+void LooksInto(int memory_file) {
+  struct stat about {};
+  if (::fstat(memory_file, &about) != 0) return;
+  const std::lock_guard lock(OfThisTest().mutex);
+  OfThisTest().files.insert(
+      fmt::format("{:02x}:{:02x}:{}", major(about.st_dev), minor(about.st_dev), about.st_ino));
+}
 
 std::set<std::string> MappedMemoryFiles(pid_t process) {
   std::set<std::string> found;
@@ -57,7 +76,11 @@ std::string SharedBetween(const std::set<std::string>& networks) {
   for (const pid_t process : AllProcesses()) {
     const std::string network = NetworkOf(process);
     if (!networks.contains(network)) continue;
-    const std::set<std::string> files = MappedMemoryFiles(process);
+    std::set<std::string> files = MappedMemoryFiles(process);
+    if (process == ::getpid()) {
+      const std::lock_guard lock(OfThisTest().mutex);
+      for (const std::string& file : OfThisTest().files) files.erase(file);
+    }
     // It may have entered another host meanwhile, or have become another program.
     if (NetworkOf(process) != network) continue;
     for (const std::string& file : files) {

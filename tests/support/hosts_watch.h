@@ -16,6 +16,10 @@ namespace passel::testing {
 /// "device:inode" of everything that a process has mapped from memory files.
 std::set<std::string> MappedMemoryFiles(pid_t process);
 
+/// The test itself, beside its stores, looks into this memory file from now on: this process may
+/// have it mapped, wherever others have it.
+void LooksInto(int memory_file);
+
 /// The network of a process as one word; "" if it has ended.
 std::string NetworkOf(pid_t process);
 
