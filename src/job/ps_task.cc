@@ -149,6 +149,11 @@ Status CheckSaveMemoryOf(const Task& task, const JobConfig& config, const StoreP
   return CheckSaveMemory(plan, config.checkpoints, shards, taken, budget);
 }
 
+std::string FewerWorkers(const shm::PsHost& host) {
+  return fmt::format("the job finished with fewer workers than it began with: {}",
+                     host.DescribeWorkers());
+}
+
 struct PsEnd {
   shm::PsHost::End end;
   int signal = 0;        // that ended it
@@ -174,8 +179,7 @@ int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, cons
         return kExitDone;
       }
       if (how.end == shm::PsHost::End::kFewerDone) {
-        LogWarning("the job finished with fewer workers than it began with: {}",
-                   host.DescribeWorkers());
+        LogWarning("{}", FewerWorkers(host));
         return kExitDone;
       }
       LogWarning("no worker is running any more: {}", host.DescribeWorkers());
@@ -334,7 +338,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
   int code = EndPsTask(task, config, host, {end, signal, failure, saves}, *signals);
   if (code == kExitDone && !saved) code = kExitFailed;
   if (!report || host.arena() == nullptr) return code;
-  const Status written = report->Write(host.arena()->memory(), host.DataTold(), code);
+  const std::string note = end == shm::PsHost::End::kFewerDone ? FewerWorkers(host) : "";
+  const Status written = report->Write(host.arena()->memory(), host.DataTold(), note, code);
   if (!written.ok()) {
     LogError("{}", written.message());
     if (code == kExitDone) code = kExitFailed;

@@ -84,12 +84,9 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(ps.address, task_.spec.Address({"ps", shard}));
   ps.line = MakeLine(shard);
   Status last;
-  std::string told;
   Patience patience(deadline, [&] {
     if (options_.attach.on_waiting) options_.attach.on_waiting(fmt::format("ps/{}", shard));
-    if (last.message() == told) return;
-    told = last.message();
-    LogInfo("{}", told);
+    LogInfo("{}", last.message());
   });
   do {
     if (Stopped()) return JobStopped();

@@ -56,7 +56,8 @@ void TaskReport::Look(const ShardMemory& lead) {
   curve_.Add(ReadJobStatus(lead), now);
 }
 
-Status TaskReport::Write(const ShardMemory& lead, const std::string& data_told, int exit_code) {
+Status TaskReport::Write(const ShardMemory& lead, const std::string& data_told,
+                         const std::string& note, int exit_code) {
   report_.TakeStatus(ReadJobStatus(lead));
   const JobStatus& status = report_.status;
   // What the chief said beats the flags of the ps.
@@ -66,6 +67,7 @@ Status TaskReport::Write(const ShardMemory& lead, const std::string& data_told, 
   }
   report_.resumed_step = status.restored_step;
   report_.exit_code = exit_code;
+  if (!note.empty()) report_.notes.push_back(note);
   report_.interrupted = exit_code == kExitInterrupted;
   report_.worker_exits.clear();
   for (const WorkerStatus& worker : status.workers) {

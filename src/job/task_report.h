@@ -24,8 +24,10 @@ class TaskReport {
   /// Every now and then, for the curve.
   void Look(const ShardMemory& lead);
   /// To --report. `data_told`: what workers have said that they train on (JobDataFromJson()), ""
-  /// if they said nothing. Errors: those of WriteReport().
-  Status Write(const ShardMemory& lead, const std::string& data_told, int exit_code);
+  /// if they said nothing. `note`: a sentence on how the job ended, or "". Errors: those of
+  /// WriteReport().
+  Status Write(const ShardMemory& lead, const std::string& data_told, const std::string& note,
+               int exit_code);
 
  private:
   const std::string path_;

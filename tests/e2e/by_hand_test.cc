@@ -162,12 +162,16 @@ TEST(ByHandTest, TaskThatStaysAloneEndsAfterStartWaitAndSaysWhomItWaitedFor) {
 
 TEST(ByHandTest, PsDoesNotWaitForEverForAWorkerThatNeverCame) {
   HandStarted job(1, 2, {"--train_steps=100", "--start_wait=1"});
-  for (const char* task : {"ps/0", "worker/0"}) job.Start(task);
+  const std::string report = job.sandbox().dir().File("report");
+  job.Start("ps/0", "", {"--report=" + report});
+  job.Start("worker/0");
   job.ExpectEnd();  // the ps keeps the job open for 10 s more
   EXPECT_THAT(job["ps/0"].Err(), HasSubstr("worker/1 did not start within 1 s"));
-  EXPECT_THAT(job["ps/0"].Err(),
-              HasSubstr("the job finished with fewer workers than it began with: worker/0 done, "
-                        "worker/1 never started"));
+  const std::string fewer =
+      "the job finished with fewer workers than it began with: worker/0 done, worker/1 never "
+      "started";
+  EXPECT_THAT(job["ps/0"].Err(), HasSubstr(fewer));
+  EXPECT_EQ(ReadJson(report)["notes"], nlohmann::json::array({fewer}));
 }
 
 // In rounds the others wait for it, so they are those who give it up.
