@@ -184,11 +184,13 @@ TEST_F(HostsFabricTest, WhatIsWrongIsSaidInOneSentence) {
 
 // An interface that is there, and leads nowhere.
 TEST_F(SlowHostsFabricTest, WhereParametersCannotTravelIsNamed) {
-  HostsJob job = Job(1, 1, {"worker/0"}, With(kTcp, {"--train_steps=60"}));
-  job.Start("ps/0");
+  // It is tried for --lease, --ps_wait and 10 s.
+  HostsJob job =
+      Job(1, 1, {"worker/0"}, With(kTcp, {"--train_steps=60", "--lease=3", "--ps_wait=2"}));
+  job.Start("ps/0", {"--start_wait=100"});
   ASSERT_TRUE(job["ps/0"].WaitFor(" is ready")) << job["ps/0"].Err();
-  job.Start("worker/0", {"--fabric_iface=lo"});
-  EXPECT_THAT(job.OnlyErrorOf("worker/0", 143),
+  job.Start("worker/0", {"--fabric_iface=lo", "--start_wait=100"});
+  EXPECT_THAT(OnlyError(job.Finish("worker/0", 60), 143),
               AllOf(HasSubstr("from lo, 127.0.0.1, here to 10.77.0.1:"),
                     HasSubstr("look at the network between them, and at --fabric_iface")));
 }
