@@ -125,8 +125,9 @@ def where_in(flags):
     with passel.torch.share(shared, name, lr=rate, mode="hogwild") as opt:
         core, timeout = opt._core, 60.0
         # What step() does, in its parts.
-        calls = {"push": lambda: core.push(timeout), "wait": lambda: core.wait(timeout), "pull": lambda: core.pull(opt._how),
-                 "zeros": lambda: (core.gradients(), core.zero_gradients()), "tensors": lambda: opt._show(core.moves())}
+        calls = {"take": opt._collect, "push": lambda: core.push(timeout), "wait": lambda: core.wait(timeout),
+                 "pull": lambda: core.pull(opt._how),
+                 "tensors": lambda: (core.gradients(), opt._show(core.moves()), opt._watch.drop_gradients())}
         turns = [("private", private, private.zero_grad, {}), ("passel", shared, opt.zero_grad, calls),
                  ("fused", fused, theirs.zero_grad, {"step": theirs.step})]
         found, last, done = {}, None, 0

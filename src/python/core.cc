@@ -86,6 +86,7 @@ NB_MODULE(_core, module) {
       .def("gradients", &Job::Gradients)
       .def("moves", &Job::Moves)
       .def("zero_gradients", &Job::ZeroGradients)
+      .def("take_gradients", &Job::TakeGradients, nb::arg("watch"))
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
       .def("step", &Job::Step, nb::arg("how"), nb::arg("push_timeout"), nb::arg("wait_timeout"))
@@ -113,14 +114,12 @@ NB_MODULE(_core, module) {
       .def("wait_version", &Reader::WaitVersion, nb::arg("global_step"), nb::arg("timeout"))
       .def("detach", &Reader::Detach);
   nb::class_<Watch>(module, "Watch")
-      .def(nb::init<const nb::list&>(), nb::arg("parameters"))
-      .def("point", &Watch::Point, nb::arg("gradients"))
+      .def(nb::init<const nb::list&, const std::vector<bool>&, nb::object>(), nb::arg("parameters"),
+           nb::arg("plain"), nb::arg("float32"))
+      .def("point", &Watch::Point)
       .def("note_values", &Watch::NoteValues)
-      .def("note_zeros", &Watch::NoteZeros)
-      .def("changed", &Watch::Changed)
-      .def("attached", &Watch::Attached)
-      .def("all_zero", &Watch::AllZero)
-      .def("is_zero", &Watch::IsZero, nb::arg("i"));
+      .def("drop_gradients", &Watch::DropGradients)
+      .def("changed", &Watch::Changed);
   module.attr("ABI_VERSION") = passel_abi_version();
 }
 

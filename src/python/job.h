@@ -17,6 +17,7 @@
 #include "capi/passel.h"
 #include "python/arrays.h"
 #include "python/lent_memory.h"
+#include "python/watch.h"
 
 namespace passel::python {
 
@@ -45,12 +46,15 @@ class Job {
   std::int64_t Moves() const { return moves_; }
   /// Writes 0 to the gradients, which Gradients() has given for the next push.
   void ZeroGradients();
+  /// Copies the gradients of parameters of PyTorch, one for each variable, there; 0 where there is
+  /// none. Returns the numbers of those that are not floats as they are, and left to the caller.
+  std::vector<std::size_t> TakeGradients(const Watch& watch);
   void Push(double timeout);
   /// applied, gradients, global_step, staleness
   std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
-  /// Push(), Wait(), Pull(), Gradients() and ZeroGradients() in one call, with what Wait() returns,
-  /// and Moves(). Throws as the first two do: HandedIn() tells which. Where the pull fails the
-  /// moves are -1: Pull() says why.
+  /// Push(), Wait(), Pull() and Gradients() in one call, with what Wait() returns, and Moves().
+  /// Throws as the first two do: HandedIn() tells which. Where the pull fails the moves are -1:
+  /// Pull() says why.
   std::tuple<bool, int, std::int64_t, std::uint64_t, std::int64_t> Step(int how,
                                                                         double push_timeout,
                                                                         double wait_timeout);
@@ -91,6 +95,7 @@ class Job {
     const float* copy_from = nullptr;             // of this pull
     std::size_t gradient = 0;                     // which of `gradients` is lent
     float* lent = nullptr;                        // where it goes if it is no alias
+    Watch::Gradient taken;                        // what is copied there
     const nanobind::object* in_values = nullptr;  // what the dicts hold
     const nanobind::object* in_gradients = nullptr;
   };
@@ -100,7 +105,9 @@ class Job {
                          const Variable& variable, Access access);
   const Shown& ShowValues(std::size_t i, const float* values, bool copy);
   const Shown& ShowGradient(std::size_t i, float* gradient);
-  // Steps of the calls. The GIL is not needed for those that return a status, and for WriteZeros().
+  // Of the gradient that is lent.
+  float* Lent(std::size_t i) { return arrays_[i].gradients[arrays_[i].gradient].memory->floats(); }
+  // Steps of the calls. The GIL is not needed for those that return a status.
   passel_status PushNow(double timeout);
   passel_status WaitNow(double timeout, passel_outcome* outcome);
   passel_status PullNow(int how);
@@ -108,7 +115,6 @@ class Job {
   void ShowPulled();
   void ShowGradients();
   void CopyValues();
-  void WriteZeros();
 
   const std::vector<Variable> variables_;
   passel_job* job_ = nullptr;

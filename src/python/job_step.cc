@@ -139,18 +139,33 @@ nb::dict Job::Gradients() {
   return gradients_;
 }
 
-void Job::WriteZeros() {
-  for (std::size_t i = 0; gradients_lent_ && i < variables_.size(); ++i) {
-    const Shown& shown = arrays_[i].gradients[arrays_[i].gradient];
-    std::memset(shown.memory->floats(), 0, variables_[i].elements * sizeof(float));
-  }
-}
-
 void Job::ZeroGradients() {
   const Turn turn(busy_);
   CheckIn();
   const nb::gil_scoped_release without;
-  WriteZeros();
+  for (std::size_t i = 0; gradients_lent_ && i < variables_.size(); ++i) {
+    std::memset(Lent(i), 0, variables_[i].elements * sizeof(float));
+  }
+}
+
+std::vector<std::size_t> Job::TakeGradients(const Watch& watch) {
+  using enum Watch::Gradient::Kind;
+  const Turn turn(busy_);
+  CheckIn();
+  std::vector<std::size_t> others;
+  if (!gradients_lent_) return others;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    arrays_[i].taken = watch.GradientOf(i);
+    if (arrays_[i].taken.kind == kOther) others.push_back(i);
+  }
+  const nb::gil_scoped_release without;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const Watch::Gradient& taken = arrays_[i].taken;
+    const std::size_t bytes = variables_[i].elements * sizeof(float);
+    if (taken.kind == kFloats) std::memcpy(Lent(i), taken.floats, bytes);
+    if (taken.kind == kNone) std::memset(Lent(i), 0, bytes);
+  }
+  return others;
 }
 
 passel_status Job::PushNow(double timeout) {
@@ -208,8 +223,6 @@ std::tuple<bool, int, std::int64_t, std::uint64_t, std::int64_t> Job::Step(int h
   if (pulled == PASSEL_OK) {
     ShowPulled();
     ShowGradients();
-    const nb::gil_scoped_release without;
-    WriteZeros();
   }
   return {outcome.applied != 0, outcome.gradients, outcome.global_step, outcome.staleness,
           pulled == PASSEL_OK ? moves_ : -1};

@@ -1,55 +1,56 @@
 #include "python/watch.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace passel::python {
 
 namespace nb = nanobind;
 
-Watch::Watch(const nb::list& parameters) : tensors_(parameters.size()) {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].parameter = parameters[i];
+Watch::Watch(const nb::list& parameters, const std::vector<bool>& plain, nb::object float32)
+    : float32_(std::move(float32)), tensors_(parameters.size()) {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    tensors_[i].parameter = parameters[i];
+    tensors_[i].plain = plain.at(i);
+  }
 }
 
-void Watch::Point(const nb::list& gradients) {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    tensors_[i].gradient = gradients[i];
-    tensors_[i].place = Place(tensors_[i]);
-  }
+void Watch::Point() {
+  for (Tensor& tensor : tensors_) tensor.place = Place(tensor.parameter);
 }
 
 void Watch::NoteValues() {
   for (Tensor& tensor : tensors_) tensor.values = Writes(tensor.parameter);
 }
 
-void Watch::NoteZeros() {
-  for (Tensor& tensor : tensors_) tensor.zeros = Writes(tensor.gradient);
+void Watch::DropGradients() const {
+  for (const Tensor& tensor : tensors_) {
+    if (nb::getattr(tensor.parameter, grad_).is_none()) continue;
+    nb::setattr(tensor.parameter, grad_, nb::none());
+  }
 }
 
 std::optional<std::tuple<std::size_t, bool>> Watch::Changed() const {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (Place(tensors_[i]) != tensors_[i].place) return {{i, true}};
+    if (Place(tensors_[i].parameter) != tensors_[i].place) return {{i, true}};
     if (Writes(tensors_[i].parameter) != tensors_[i].values) return {{i, false}};
   }
   return std::nullopt;
 }
 
-bool Watch::Attached() const {
-  return std::ranges::all_of(tensors_, [&](const Tensor& tensor) {
-    return nb::getattr(tensor.parameter, grad_).is(tensor.gradient);
-  });
+// PyTorch sees to it that a gradient has the sizes of its parameter, and lies on the same device.
+Watch::Gradient Watch::GradientOf(std::size_t i) const {
+  using enum Gradient::Kind;
+  const Tensor& tensor = tensors_.at(i);
+  const nb::object gradient = nb::getattr(tensor.parameter, grad_);
+  if (gradient.is_none()) return {};
+  const bool floats = tensor.plain && nb::getattr(gradient, dtype_).is(float32_) &&
+                      nb::cast<bool>(gradient.attr(is_contiguous_)());
+  if (!floats) return {kOther, nullptr};
+  return {kFloats, reinterpret_cast<const float*>(Place(gradient))};
 }
 
-bool Watch::AllZero() const {
-  return std::ranges::all_of(
-      tensors_, [&](const Tensor& tensor) { return Writes(tensor.gradient) == tensor.zeros; });
-}
-
-bool Watch::IsZero(std::size_t i) const {
-  return Writes(tensors_.at(i).gradient) == tensors_.at(i).zeros;
-}
-
-std::int64_t Watch::Place(const Tensor& tensor) const {
-  return nb::cast<std::int64_t>(tensor.parameter.attr(data_ptr_)());
+std::int64_t Watch::Place(const nb::object& tensor) const {
+  return nb::cast<std::int64_t>(tensor.attr(data_ptr_)());
 }
 
 std::int64_t Watch::Writes(const nb::object& tensor) const {

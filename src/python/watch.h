@@ -17,36 +17,41 @@ namespace passel::python {
 
 class Watch {
  public:
-  explicit Watch(const nanobind::list& parameters);
+  /// `plain`: of each, whether it is of float32 and on the CPU. `float32`: PyTorch's type.
+  Watch(const nanobind::list& parameters, const std::vector<bool>& plain, nanobind::object float32);
 
-  /// From here on these are the gradients, one for each parameter, and the parameters are where
-  /// their memory is now.
-  void Point(const nanobind::list& gradients);
+  /// The parameters are where their memory is now.
+  void Point();
   /// The values of the parameters are what they shall be.
   void NoteValues();
-  /// The gradients are 0.
-  void NoteZeros();
+  /// Sets the attribute grad of each parameter to None.
+  void DropGradients() const;
 
   /// The first parameter whose memory is another one than at Point() (true), or which was written
   /// to since NoteValues() (false); none: nothing of that.
   std::optional<std::tuple<std::size_t, bool>> Changed() const;
-  /// The attribute grad of each parameter is its gradient.
-  bool Attached() const;
-  /// PyTorch has written to none of the gradients since NoteZeros().
-  bool AllZero() const;
-  /// It has not written to that one.
-  bool IsZero(std::size_t i) const;
+
+  /// What the attribute grad of a parameter is.
+  struct Gradient {
+    enum class Kind : std::uint8_t { kNone, kFloats, kOther };
+    Kind kind = Kind::kNone;
+    const float* floats = nullptr;  ///< with kFloats: as many as the parameter has, in its order
+  };
+  Gradient GradientOf(std::size_t i) const;
 
  private:
   struct Tensor {
-    nanobind::object parameter, gradient;
-    std::int64_t place = 0;              // an address
-    std::int64_t values = 0, zeros = 0;  // PyTorch's count of writes, when they were noted
+    nanobind::object parameter;
+    bool plain = false;
+    std::int64_t place = 0;   // an address
+    std::int64_t values = 0;  // PyTorch's count of writes, when they were noted
   };
-  std::int64_t Place(const Tensor& tensor) const;
+  std::int64_t Place(const nanobind::object& tensor) const;
   std::int64_t Writes(const nanobind::object& tensor) const;
 
-  const nanobind::str data_ptr_{"data_ptr"}, version_{"_version"}, grad_{"grad"};
+  const nanobind::str data_ptr_{"data_ptr"}, version_{"_version"}, grad_{"grad"}, dtype_{"dtype"},
+      is_contiguous_{"is_contiguous"};
+  const nanobind::object float32_;
   std::vector<Tensor> tensors_;
 };
 

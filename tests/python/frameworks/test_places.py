@@ -40,16 +40,17 @@ class Watch:
         self.model, self.values_are_shared, self.made_step = model, values_are_shared, step
         self.scheduler, self.steps = None, 0
 
-    def look(self):
+    def look(self, has_gradients=False):
         mappings = shared_memory()
         for name, parameter in self.model.named_parameters():
             assert is_shared(parameter.data, mappings) == self.values_are_shared, (name, self.steps)
-            assert parameter.grad is not None and is_shared(parameter.grad, mappings), (name, self.steps)
-        places = [tensor.data_ptr() for p in self.model.parameters() for tensor in (p, p.grad)]
-        assert len(set(places)) == len(places)
+            assert (parameter.grad is not None) == has_gradients, (name, self.steps)
+            assert not has_gradients or not is_shared(parameter.grad, mappings), (name, self.steps)
+        tensors = [tensor for p in self.model.parameters() for tensor in ((p, p.grad) if has_gradients else (p,))]
+        assert len({tensor.data_ptr() for tensor in tensors}) == len(tensors)
 
     def step(self, opt, closure):
-        self.look()
+        self.look(has_gradients=True)
         before = opt.job.global_step
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
         self.made_step(opt, closure)

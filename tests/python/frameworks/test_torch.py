@@ -123,6 +123,9 @@ def test_what_was_left_in_gradients_is_dropped_by_zero_grad():
     with passel.torch.share(model, "sgd", lr=0.1) as opt:
         (loss_of(model) * 100).backward()
         opt.zero_grad()
+        assert all(p.grad is None for p in model.parameters())
+        (loss_of(model) * 100).backward()
+        opt.zero_grad(set_to_none=False)
         assert all(p.grad.abs().max() == 0 for p in model.parameters())
         train(model, opt, 1)
     train(other, torch.optim.SGD(other.parameters(), lr=0.1), 1)

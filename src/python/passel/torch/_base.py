@@ -79,7 +79,11 @@ class JobOptimizer(torch.optim.Optimizer):
 
     def follow(self, scheduler: Any, every: int = 1) -> None:
         """Steps that scheduler from now on, so that it has been stepped global_step // every times: the same
-        in all workers, after a restart, and when the job goes on from a checkpoint."""
+        in all workers, after a restart, and when the job goes on from a checkpoint. One with a last step, as
+        OneCycleLR, stays there."""
+        if not isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler) or not _counts(scheduler):
+            raise InvalidArgument(f"follow() takes a scheduler of torch.optim.lr_scheduler that counts its steps in last_epoch and "
+                                  f"needs nothing else, not {type(scheduler).__name__}: step that yourself, and track() it")
         if not isinstance(every, int) or every < 1:
             raise InvalidArgument(f"follow() takes updates per step of the scheduler, 1 or more, not {every!r}: give that")
         if self.is_decayed and scheduler.last_epoch == 0 and self.job.global_step >= every:
@@ -99,7 +103,7 @@ class JobOptimizer(torch.optim.Optimizer):
             if self._beside is not None:
                 check_readable(name, what.state_dict())
             self._tracked[name] = what
-            if self._schedules(what):
+            if self._schedules(what) and _counts(what):
                 self._schedulers[name] = what
                 self._epochs.clear()
             if name in self._resumed:
@@ -107,7 +111,8 @@ class JobOptimizer(torch.optim.Optimizer):
 
     def _take_up(self, name: str, what: Any) -> None:
         saved, epochs = self._resumed.pop(name), self._resumed_epochs.pop(name, None)
-        if epochs is None or epochs == saved.get("last_epoch") or not self._schedules(what) or what.last_epoch > epochs:
+        counts = self._schedules(what) and _counts(what)
+        if not counts or epochs is None or epochs == saved.get("last_epoch") or what.last_epoch > epochs:
             what.load_state_dict(saved)
             if self._schedules(what):  # which does not set them
                 for group, rates in zip(self.param_groups, self._saved_groups):
@@ -208,7 +213,8 @@ class JobOptimizer(torch.optim.Optimizer):
 
     def _advance(self, global_step: int) -> None:
         for scheduler, every in self._followers:
-            while scheduler.last_epoch < global_step // every:
+            last = min(global_step // every, getattr(scheduler, "total_steps", global_step))
+            while scheduler.last_epoch < last:
                 scheduler.step()
 
     def _hooked(self, hooks: dict[int, Callable[..., Any]], arguments: tuple[Any, ...]) -> None:
@@ -241,6 +247,9 @@ class JobOptimizer(torch.optim.Optimizer):
             warnings.warn(f"the job goes on from global step {step}, and nothing is beside its checkpoint in "
                           f"{beside.folder}: buffers and what is tracked begin anew", stacklevel=6)
             return
+        if found != step:
+            warnings.warn(f"the job goes on from global step {step}, and the newest file beside its checkpoints in {beside.folder} "
+                          f"is of step {found}: buffers and what is tracked are of then, and random state begins anew", stacklevel=6)
         self._resumed, self._saved_groups = dict(state["tracked"]), state.get("groups", [])
         self._resumed_epochs = dict(state.get("epochs", {}))
         self._buffers.restore(state["buffers"])
@@ -255,6 +264,12 @@ class JobOptimizer(torch.optim.Optimizer):
         if self._beside is not None and self.job.is_chief:
             self._beside.commit_newest(self._state_beside)
         self._buffers.close(comes_again=self._fails)
+
+
+def _counts(scheduler: Any) -> bool:
+    """Whether so many calls of step() make its state: not for one that looks at a metric, or counts elsewhere."""
+    return (isinstance(getattr(scheduler, "last_epoch", None), int) and
+            not isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau))
 
 
 def _of_loader(trace: Any) -> bool:

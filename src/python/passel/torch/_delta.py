@@ -44,13 +44,17 @@ class DeltaOptimizer(JobOptimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of `inner`, and each push_every of them one of the job."""
         self._settle()
+        if self._optimizer_step_pre_hooks:
+            self._hooked(self._optimizer_step_pre_hooks, (closure,))
         loss = self._inner.step(closure)
         self._waiting += 1
         if self._waiting >= self._push_every:
             self._hand_in_rest()
+        if self._optimizer_step_post_hooks:
+            self._hooked(self._optimizer_step_post_hooks, (closure,))
         return loss
 
-    step.hooked = True  # type: ignore[attr-defined]  # by inner
+    step.hooked = True  # type: ignore[attr-defined]  # the hooks are called here
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._inner.zero_grad(set_to_none)

@@ -91,7 +91,7 @@ def formula(optimizer: Any, settings: dict[str, Any]) -> tuple[Formula, dict[str
     try:
         alike: Any = type(made_by.__name__, (made_by,), {"add_param_group": add_param_group})
         defaults = alike([torch.zeros(1)], **given).defaults
-    except (TypeError, ValueError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise InvalidArgument(f"torch.optim.{made_by.__name__} refuses these arguments of share(): {error}") from None
     _none_of(defaults, made_by.__name__, maximize=False, capturable=False, differentiable=False)
     return of(defaults), {each: value for each, value in settings.items() if each not in own}

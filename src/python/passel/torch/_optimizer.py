@@ -38,10 +38,11 @@ class Guard:
 class SharedOptimizer(JobOptimizer):
     """Used as one of torch.optim; of share().
 
-    Invariant, between two calls: the gradient of each shared parameter of float32 on the CPU is memory
-    lent by the job, and its values are the copy of the last pull, or in view the shared ones. A gradient
-    is of one step: with push_every those of the steps before are in a sum of this process's own. What is
-    computed here is on tensors without a history, so that no_grad() has nothing to do.
+    Invariant, between two calls: the values of each shared parameter of float32 on the CPU are the copy of
+    the last pull, or in view the shared ones. Gradients are PyTorch's own, which an addition into memory of
+    the job would cost more than a copy, and are copied there by step(). With push_every those of the steps
+    before are in a sum of this process's own. What is computed here is on tensors without a history, so
+    that no_grad() has nothing to do.
     """
 
     def __init__(self, groups: list[dict[str, Any]], formula: Formula) -> None:
@@ -57,9 +58,9 @@ class SharedOptimizer(JobOptimizer):
         """Takes the first values."""
         self._pull: Any = pull
         self._parameters = list(shared.values())
-        self._watch = _core.Watch(self._parameters)
         self._names = list(shared)
         self._plain = [is_plain(parameter) for parameter in self._parameters]
+        self._watch = _core.Watch(self._parameters, self._plain, torch.float32)
         self._staged = [(i, parameter.data) for i, parameter in enumerate(self._parameters) if not self._plain[i]]
         devices = {parameter.device for parameter in self._parameters if parameter.device.type == "cuda"}
         self._pinned = Pinned(devices) if devices else None
@@ -72,7 +73,7 @@ class SharedOptimizer(JobOptimizer):
         self._tensors: dict[int, torch.Tensor] = {}  # by the id of the array, which it keeps
         self._moves = -1
         self._values: list[torch.Tensor] = []
-        self._gradients: list[torch.Tensor] = []
+        self._gradients: list[torch.Tensor] = []  # in the memory of the job: of no meaning between two calls
         # Those of join() are of all groups, and others may be in force in a job that goes on.
         rates = self._rates_now()
         self._rates = rates if len(rates) == 1 and job.global_step == 0 else []
@@ -86,7 +87,8 @@ class SharedOptimizer(JobOptimizer):
     # --- As torch.optim has it -------------------------------------------------------------------
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Hands in the gradients, waits for the update, and takes the values of then. Gradients are 0 after it.
+        """Hands in the gradients, waits for the update, and takes the values of then. There are no gradients after
+        it: each p.grad is None.
 
         Returns what `closure` has returned. Raises passel.Cancelled once the job is stopped and a step has
         shown it, passel.Diverged for a gradient with NaN or infinity, which is not handed in, and
@@ -103,13 +105,14 @@ class SharedOptimizer(JobOptimizer):
                 loss = closure()
         if self._optimizer_step_pre_hooks:
             self._hooked(self._optimizer_step_pre_hooks, (closure,))
+        self._check()
         self._collect()
         if self.pushes_next:
             self._hand_in(self._push_every)
         else:
             torch._foreach_add_(self._sums, self._gradients)
             self._waiting += 1
-            self._zero()
+        self._watch.drop_gradients()
         if self._optimizer_step_post_hooks:
             self._hooked(self._optimizer_step_post_hooks, (closure,))
         return loss
@@ -117,14 +120,15 @@ class SharedOptimizer(JobOptimizer):
     step.hooked = True  # type: ignore[attr-defined]  # the hooks are called here
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """The gradients are 0, in the memory of the job, whatever `set_to_none` says. What step() has summed up
-        with push_every stays."""
+        """As of any optimizer. What step() has summed up with push_every stays."""
         if self._stands:
             self._settle()
-        if not self._watch.attached():
-            self._attach()
-        if not self._watch.all_zero():
-            self._zero()
+        if set_to_none:
+            self._watch.drop_gradients()
+            return
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad.detach_().zero_()
 
     def state_dict(self) -> dict[str, Any]:
         """As the optimizer of torch.optim of that name has it, with its slots: a copy of those of now."""
@@ -146,15 +150,12 @@ class SharedOptimizer(JobOptimizer):
 
     # --- A step ----------------------------------------------------------------------------------
 
-    def _collect(self) -> None:
-        """The gradients are in the memory of the job, whoever has put another tensor there."""
+    def _check(self) -> None:
         if self.job._left:
             raise FailedPrecondition("step() of an optimizer that has left its job: the model is this process's own again, so "
                                      "make another optimizer for it, or share() it anew")
         if (changed := self._watch.changed()) is not None:
             self._complain(*changed)
-        if not self._watch.attached():
-            self._attach()
         for name, parameter in self._frozen:
             if parameter.grad is not None:
                 raise FailedPrecondition(f"the parameter {name!r} has a gradient, and was not shared, since it needed none, or was "
@@ -163,29 +164,17 @@ class SharedOptimizer(JobOptimizer):
         if list(map(self._settings_of, self.param_groups)) != self._settings:
             self._take_settings()
 
-    def _attach(self) -> None:
-        copies = False
-        for i, gradient in enumerate(self._gradients):
-            parameter = self._parameters[i]
-            given = parameter.grad
-            if given is gradient:
-                continue
-            if given is not None:
-                # What is not plain gets a gradient of its own in each backward pass.
-                if self._plain[i] or self._watch.is_zero(i):
-                    gradient.copy_(given, non_blocking=True)
-                    copies = True
-                else:
-                    gradient.add_(given.to(gradient.device))
-            elif self._plain[i]:
-                gradient.zero_()
-            parameter.grad = gradient if self._plain[i] else None
-        if copies and self._pinned is not None:
+    def _collect(self) -> None:
+        """The gradients are in the memory of the job, and 0 where there is none."""
+        others = self._core.take_gradients(self._watch)
+        for i in others:
+            self._gradients[i].copy_(self._parameters[i].grad, non_blocking=True)
+        if others and self._pinned is not None:
             self._pinned.wait()
 
     def _hand_in_rest(self) -> None:
-        self._collect()
-        self._zero()  # of a backward() without a step()
+        self._check()
+        self._core.zero_gradients()  # of a backward() without a step()
         self._hand_in(self._waiting)
 
     def _hand_in(self, steps: int) -> None:
@@ -206,7 +195,7 @@ class SharedOptimizer(JobOptimizer):
         except BaseException as error:
             self._stands = self._core.handed_in()
             if isinstance(error, DeadlineExceeded) and not self._stands:  # it is given up
-                self._renew()
+                self._take()
             raise
         if done is None:
             self.job.push()
@@ -221,6 +210,7 @@ class SharedOptimizer(JobOptimizer):
 
     def _take(self) -> None:
         self._renew()
+        self._watch.drop_gradients()
 
     def _after_leave(self) -> None:
         super()._after_leave()
@@ -230,33 +220,27 @@ class SharedOptimizer(JobOptimizer):
             self._pinned.clear()
 
     def _renew(self) -> None:
-        """The values of now, and gradients of 0."""
+        """The values of now."""
         if self._pinned is not None:
             self._pinned.wait()
         self.job.pull(self._pull)
         if self.job._over:
             return
         self._core.gradients()
-        self._core.zero_gradients()
         self._show(self._core.moves())
         self._watch.note_values()
 
-    def _zero(self) -> None:
-        self._core.zero_gradients()
-        self._watch.note_zeros()
-
     def _show(self, moves: int) -> None:
-        """The tensors are of what was pulled, and of gradients that are 0."""
+        """The tensors are of what was pulled, and of where the next gradients go."""
         if moves != self._moves or self._staged:
             if moves != self._moves:
                 self._point(moves)
             for i, values in self._staged:
                 values.copy_(self._values[i], non_blocking=True)
             self._watch.note_values()
-        self._watch.note_zeros()
 
     def _point(self, moves: int) -> None:
-        """Parameters and gradients are where the arrays of the job are now."""
+        """The values of the parameters are where the arrays of the job are now."""
         self._moves = moves
         values, arrays = self.job._values, self._core.gradients()
         if len(self._tensors) > 32 * len(self._names):
@@ -272,8 +256,7 @@ class SharedOptimizer(JobOptimizer):
         for i, parameter in enumerate(self._parameters):
             if self._plain[i]:
                 parameter.data = self._values[i]
-                parameter.grad = self._gradients[i]
-        self._watch.point(self._gradients)
+        self._watch.point()
 
     def _tensor(self, array: Any) -> torch.Tensor:
         known = self._tensors.get(id(array))
