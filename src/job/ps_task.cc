@@ -339,7 +339,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   if (code == kExitDone && !saved) code = kExitFailed;
   if (!report || host.arena() == nullptr) return code;
   const std::string note = end == shm::PsHost::End::kFewerDone ? FewerWorkers(host) : "";
-  const Status written = report->Write(host.arena()->memory(), host.DataTold(), note, code);
+  const Status written = report->Write(*host.arena(), host.DataTold(), note, code);
   if (!written.ok()) {
     LogError("{}", written.message());
     if (code == kExitDone) code = kExitFailed;

@@ -24,6 +24,7 @@
 #include "job/progress.h"
 #include "job/signals.h"
 #include "job/supervisor.h"
+#include "optim/optimizer.h"
 #include "store/variable_table.h"
 
 namespace passel::job {
@@ -79,6 +80,7 @@ void TakeOutcome(const JobOutcome& outcome, const Supervisor& supervisor, JobRep
   const std::vector<const shm::Arena*> arenas = supervisor.arenas();
   if (arenas.empty()) return;
   report->TakeStatus(ReadJobStatus(arenas[0]->memory()));
+  report->optimizer = OptimizerName(arenas[0]->plan().optimizer.kind);
   // What the program said beats the command.
   const std::vector<PastMode>& modes = report->status.modes;
   if (!modes.empty()) report->mode = modes.front().setting.ToString();

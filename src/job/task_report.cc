@@ -44,7 +44,6 @@ TaskReport::TaskReport(const Task& task, const JobConfig& config) : path_(task.f
   report_.mode = config.mode.traits().name;
   report_.push_every = config.worker.push_every;
   report_.model = task.job.model;
-  report_.optimizer = OptimizerName(config.optimizer.kind);
   report_.data = task.job.source.data_dir;
   report_.ps = settings.ps;
 }
@@ -56,15 +55,16 @@ void TaskReport::Look(const ShardMemory& lead) {
   curve_.Add(ReadJobStatus(lead), now);
 }
 
-Status TaskReport::Write(const ShardMemory& lead, const std::string& data_told,
+Status TaskReport::Write(const shm::Arena& lead, const std::string& data_told,
                          const std::string& note, int exit_code) {
-  report_.TakeStatus(ReadJobStatus(lead));
+  report_.TakeStatus(ReadJobStatus(lead.memory()));
   const JobStatus& status = report_.status;
   // What the chief said beats the flags of the ps.
   if (!status.modes.empty()) report_.mode = status.modes.front().setting.ToString();
   if (const auto told = JobDataFromJson(data_told); !told.empty()) {
     report_.data = told.front().directory;
   }
+  report_.optimizer = OptimizerName(lead.plan().optimizer.kind);
   report_.resumed_step = status.restored_step;
   report_.exit_code = exit_code;
   if (!note.empty()) report_.notes.push_back(note);

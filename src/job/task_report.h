@@ -11,6 +11,7 @@
 #include "job/learning_curve.h"
 #include "job/report.h"
 #include "job/task.h"
+#include "shm/arena.h"
 #include "store/shard_memory.h"
 
 namespace passel::job {
@@ -26,7 +27,7 @@ class TaskReport {
   /// To --report. `data_told`: what workers have said that they train on (JobDataFromJson()), ""
   /// if they said nothing. `note`: a sentence on how the job ended, or "". Errors: those of
   /// WriteReport().
-  Status Write(const ShardMemory& lead, const std::string& data_told, const std::string& note,
+  Status Write(const shm::Arena& lead, const std::string& data_told, const std::string& note,
                int exit_code);
 
  private:

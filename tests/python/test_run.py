@@ -128,7 +128,7 @@ def test_a_worker_0_that_does_not_join_is_not_waited_for(start):
 def test_a_metric_that_is_no_number_is_so_everywhere(start, tmp_path):
     text = """
         import passel
-        with passel.join({"w": 2}) as job:
+        with passel.join({"w": 2}, optimizer="momentum") as job:
             for _ in range(3):
                 job.pull()
                 job.gradients["w"][...] = 0
@@ -139,6 +139,7 @@ def test_a_metric_that_is_no_number_is_so_everywhere(start, tmp_path):
     assert ", a nan, b -inf, c nan, d 0.5," in running.err
     report = json.loads((tmp_path / "report").read_text())
     assert report["metrics"] == report["workers"][0]["metrics"] == {"a": "nan", "b": "-inf", "c": "nan", "d": 0.5}
+    assert (report["model"], report["optimizer"]) == ("", "momentum")
 
 
 def test_who_dies_is_started_again_and_the_ps_too(start, job_id):

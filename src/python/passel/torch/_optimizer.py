@@ -168,7 +168,8 @@ class SharedOptimizer(JobOptimizer):
         """The gradients are in the memory of the job, and 0 where there is none."""
         others = self._core.take_gradients(self._watch)
         for i in others:
-            self._gradients[i].copy_(self._parameters[i].grad, non_blocking=True)
+            given: Any = self._parameters[i].grad
+            self._gradients[i].copy_(given, non_blocking=True)
         if others and self._pinned is not None:
             self._pinned.wait()
 
