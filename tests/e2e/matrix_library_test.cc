@@ -55,23 +55,23 @@ TEST_F(MatrixLibraryTest, HasTheKernelsThatTheUserNames) {
 // The bits of a job depend on them.
 TEST_F(MatrixLibraryTest, ACheckpointMadeWithOtherKernelsIsNoted) {
   if (BestCore().empty()) GTEST_SKIP() << "this processor has no AVX2";
-  const std::string folder = sandbox_.Path("train");
+  const std::string folder = sandbox_.dir().path() + "/train";
   const auto train = [&](const std::string& steps, const std::string& report) {
     return sandbox_.Run({"train", "--fake_data", "--mode", "barrier", "--train_steps", steps,
                          "--checkpoint_dir", folder, "--report", report});
   };
   sandbox_.SetEnv("OPENBLAS_CORETYPE", "Prescott");
-  const auto first = train("20", sandbox_.Path("1.json"));
-  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const auto first = train("20", folder + "-1.json");
+  ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.err,
               HasSubstr("worker/0 multiplies with the kernels of OpenBLAS for Prescott"));
-  EXPECT_THAT(ReadFile(sandbox_.Path("1.json")), HasSubstr("\"kernels\": \"Prescott\""));
-  const auto same = train("40", sandbox_.Path("2.json"));
-  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_THAT(ReadText(folder + "-1.json"), HasSubstr("\"kernels\": \"Prescott\""));
+  const auto same = train("40", folder + "-2.json");
+  ASSERT_EQ(same.code, 0) << same.err;
   EXPECT_THAT(same.err, Not(HasSubstr("was made with the kernels")));
   sandbox_.SetEnv("OPENBLAS_CORETYPE", BestCore());
-  const auto other = train("60", sandbox_.Path("3.json"));
-  ASSERT_EQ(other.exit_code, 0) << other.err;
+  const auto other = train("60", folder + "-3.json");
+  ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.err, HasSubstr("was made with the kernels of OpenBLAS for Prescott, and here "
                                    "are those for " +
                                    BestCore()));
