@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "compute/cpu_kernels.h"
+#include "compute/matrix_kernels.h"
 #include "compute/product.h"
 
 namespace passel {
@@ -166,13 +167,6 @@ class CpuBackend final : public Backend {
   const bool split_products_;
 };
 
-// Whether SmallPieces() pay: see there. Measured for OpenBLAS 0.3.21 on these cores; on Haswell's
-// kernels pieces are up to 10 % slower. With several threads OpenBLAS shares whole products out.
-bool HasSmallKernels(int threads) {
-  const std::string_view core = openblas_get_corename();
-  return threads == 1 && (core == "SkylakeX" || core == "Cooperlake");
-}
-
 }  // namespace
 
 // OpenBLAS 0.3 maps a buffer of this size for each thread that multiplies, and where it cannot
@@ -242,7 +236,7 @@ Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& optio
   PASSEL_RETURN_IF_ERROR(SetThreads(options.threads));
   PASSEL_RETURN_IF_ERROR(CheckRoomForBuffers(options.threads));
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(
-      BestTableUpTo(isa), options.split_products.value_or(HasSmallKernels(options.threads))));
+      BestTableUpTo(isa), options.split_products.value_or(MultipliesInPieces(options.threads))));
 }
 
 }  // namespace passel

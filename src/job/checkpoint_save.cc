@@ -24,6 +24,7 @@
 #include "cluster/patience.h"
 #include "job/checkpoint_part.h"
 #include "job/first_values.h"
+#include "job/job_status.h"
 #include "job/loss_check.h"
 #include "job/other_parts.h"
 #include "job/saved_values.h"
@@ -388,6 +389,12 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   order.parts = moment.ps;
   order.metadata = WordsOfCheckpoint(job_.config, moment);
   if (!ends_.empty()) order.metadata[kLastStepKey] = LastStepText(0);  // until that is known
+  const auto chief = static_cast<std::size_t>(job_.config.worker.names.chief);
+  if (const std::string kernels =
+          KernelsOf(job_.shards[0].tasks[chief].counters.device.load(std::memory_order_relaxed));
+      !kernels.empty()) {
+    order.metadata[kKernelsKey] = kernels;
+  }
   if (!job_.begun_with.empty()) order.metadata[kBegunWithKey] = job_.begun_with;
   if (job_.others != nullptr) {
     PartOrder theirs = order;

@@ -150,7 +150,7 @@ class CheckpointSaver {
   const std::string data_;
   std::optional<CheckpointFolder> folder_;
   std::optional<BestCheckpointMarker> best_;  // with a folder
-  std::string resume_from_, resumed_, finished_;
+  std::string resume_from_, resumed_, finished_, other_kernels_;
   std::string begun_with_;  // Beginning::begun_with
   std::vector<JobProgress::Worker> away_;
   std::int64_t resumed_step_ = 0;

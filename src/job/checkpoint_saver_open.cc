@@ -10,9 +10,11 @@
 #include "base/counted.h"
 #include "base/log.h"
 #include "cluster/patience.h"
+#include "compute/matrix_kernels.h"
 #include "job/checkpoint_beginning.h"
 #include "job/checkpoint_saver.h"
 #include "job/first_values.h"
+#include "job/saved_values.h"
 #include "train/checkpoint_set.h"
 #include "train/worker_loop.h"
 
@@ -163,6 +165,15 @@ Status CheckpointSaver::ChooseFirst() {
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
   resumed_step_ = from.global_step();
+  // Of older checkpoints, programs of their own and GPUs nothing is known.
+  const std::string then = from.parts()[0].Word(kKernelsKey);
+  if (const std::string now = MatrixKernels(config_.threads_per_worker);
+      !then.empty() && then != now) {
+    other_kernels_ = fmt::format(
+        "{} was made with the kernels of OpenBLAS for {}, and here are those for {}: what this job "
+        "computes is right, but not bit for bit what one uninterrupted run would give",
+        resume_from_, then, now);
+  }
   away_ = WorkersAway(from.saved());
   if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
     finished_ =
@@ -184,6 +195,7 @@ void CheckpointSaver::TellOfBeginning() const {
   if (const std::string& init = config_.checkpoints.init; !init.empty() && !resumed_.empty()) {
     LogInfo("--init {} is not used: this job goes on from a checkpoint", init);
   }
+  if (!other_kernels_.empty()) LogWarning("{}", other_kernels_);
   if (!finished_.empty()) LogWarning("{}", finished_);
 }
 

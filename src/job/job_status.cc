@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "compute/matrix_kernels.h"
 #include "store/membership.h"
 #include "store/rates.h"
 #include "store/scale.h"
@@ -80,7 +81,8 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     w.loss = Read(c.loss);
     w.accuracy = Read(c.accuracy);
     w.final_accuracy = Read(c.final_accuracy);
-    w.device = Read(c.device);
+    w.device = DeviceOf(Read(c.device));
+    w.kernels = KernelsOf(Read(c.device));
     w.metrics = ReadMetrics(memory.tasks[member.worker].metrics);
     status.local_steps += member.local_steps;
     staleness.push_back(&c.staleness);
@@ -147,6 +149,8 @@ Json Describe(const std::vector<GroupRates>& rates) {
   }
   return described;
 }
+
+std::string KernelsOf(std::uint64_t word) { return MatrixKernelsOf(word >> 8); }
 
 const char* DeviceName(std::uint64_t device) {
   return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";

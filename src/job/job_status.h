@@ -26,7 +26,8 @@ struct WorkerStatus {
   WorkerCounts counts;
   std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none
   double loss = 0, accuracy = 0, final_accuracy = -1;
-  std::uint64_t device = 0;  ///< as WorkerCounters::device
+  std::uint64_t device = 0;  ///< DeviceOf(WorkerCounters::device)
+  std::string kernels;       ///< MatrixKernels() of its process; "": it has not said, or has a GPU
   std::vector<Metric> metrics;
 };
 
@@ -66,6 +67,15 @@ std::string InWords(const Metric& metric, int digits);
 Json Describe(const std::vector<Metric>& metrics);
 /// [{"learning_rate":0.001,"weight_decay":0},...]
 Json Describe(const std::vector<GroupRates>& rates);
+
+/// WorkerCounters::device is where the worker computes (1: CPU, 2: GPU) in its lowest byte, and on
+/// a CPU MatrixKernelsCode() above it. Passels that do not know them leave 0 there.
+constexpr std::uint64_t DeviceWord(std::uint64_t device, std::uint64_t kernels_code) {
+  return device | kernels_code << 8;
+}
+constexpr std::uint64_t DeviceOf(std::uint64_t word) { return word & 0xff; }
+/// "" where none are known.
+std::string KernelsOf(std::uint64_t word);
 
 /// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
 const char* DeviceName(std::uint64_t device);

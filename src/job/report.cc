@@ -19,6 +19,23 @@ void JobReport::TakeStatus(JobStatus said) {
   status = std::move(said);
   const std::int64_t first = FirstStepNs(status);
   if (first != 0) startup_seconds = 1e-9 * static_cast<double>(first - program_start_ns);
+  NoteKernels();
+}
+
+// Once, with those whose kernels differ first.
+void JobReport::NoteKernels() {
+  const WorkerStatus* one = nullptr;
+  for (const WorkerStatus& w : status.workers) {
+    if (w.kernels.empty()) continue;
+    if (one == nullptr) one = &w;
+    if (w.kernels == one->kernels) continue;
+    std::string note = fmt::format(
+        "worker/{} multiplies with the kernels for {}, worker/{} with those for {}: the bits of "
+        "this job depend on which hosts its workers have",
+        one->member.worker, one->kernels, w.member.worker, w.kernels);
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+    return;
+  }
 }
 
 double JobReport::TrainingSeconds() const {
@@ -231,6 +248,7 @@ std::string ToJson(const JobReport& r) {
     Json worker;
     worker["index"] = w.member.worker;
     worker["device"] = DeviceName(w.device);
+    worker["kernels"] = w.kernels.empty() ? Json() : Json(w.kernels);
     worker["local_steps"] = w.member.local_steps;
     worker["final_accuracy"] = w.final_accuracy >= 0 ? Json(w.final_accuracy) : Json();
     w.counts.DescribeTimes(&worker["seconds"]);

@@ -47,6 +47,8 @@ struct JobReport {
 
   /// What the arena says of the job, and with it when training began.
   void TakeStatus(JobStatus said);
+  /// Adds a note if workers multiply with different kernels. TakeStatus() does.
+  void NoteKernels();
 
   /// Any at all, beside those of the checkpoint that it went on from.
   bool MadeSteps() const;

@@ -357,7 +357,7 @@ double Supervisor::SinceStart() const {
 bool Supervisor::ComputedOnGpu(const Child& worker) const {
   if (arenas_.empty() || arenas_[0] == nullptr) return false;
   const TaskSlot& slot = arenas_[0]->memory().tasks[worker.index];
-  return slot.counters.device.load(std::memory_order_relaxed) == 2;
+  return DeviceOf(slot.counters.device.load(std::memory_order_relaxed)) == 2;
 }
 
 // Of all its lives, as it counts itself.

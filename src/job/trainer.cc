@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "compute/cpu_backend.h"
+#include "compute/matrix_kernels.h"
 #include "io/checkpoint_files.h"
+#include "job/job_status.h"
 #include "train/profiler_hook.h"
 #include "train/summary_writer.h"
 
@@ -33,6 +36,7 @@ Result<Trainer> Trainer::Create(const JobConfig& config, const Dataset& data,
   made.timeline_steps_ = config.timeline_steps;
   CpuBackendOptions compute;
   compute.threads = config.threads_per_worker;
+  made.kernel_threads_ = compute.threads;
   PASSEL_ASSIGN_OR_RETURN(made.backend_, CreateCpuBackend(compute));
   PASSEL_ASSIGN_OR_RETURN(made.model_, Model::Create(config.model, *made.backend_,
                                                      std::max<std::size_t>(config.worker.batch_size,
@@ -85,7 +89,14 @@ Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks 
                                   const ModelLayout& layout, ParameterStore& store,
                                   const EngineUse& engine) {
   // Relaxed: a fact for those who look at the job.
-  store.counters().device.store(engine.engine != nullptr ? 2 : 1, std::memory_order_relaxed);
+  const bool on_gpu = engine.engine != nullptr;
+  store.counters().device.store(
+      on_gpu ? DeviceWord(2, 0) : DeviceWord(1, MatrixKernelsCode(kernel_threads_)),
+      std::memory_order_relaxed);
+  if (!on_gpu) {
+    LogInfo("{} multiplies with the kernels of OpenBLAS for {}", options.names(store.worker()),
+            MatrixKernels(kernel_threads_));
+  }
   if (towers_) {
     callbacks.compute = [this](const Batch& batch, ParameterParts params, GradientParts gradients) {
       return towers_->LossAndGradient(batch, params, gradients);

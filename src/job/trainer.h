@@ -58,6 +58,7 @@ class Trainer {
   LogLines* log_;
   std::string timeline_dir_;  // "": none
   std::int64_t timeline_steps_ = 0;
+  int kernel_threads_ = 1;  // of a product
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Towers> towers_;  // null: one thread

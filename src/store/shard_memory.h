@@ -117,7 +117,8 @@ struct WorkerCounters {
   std::atomic<double> accuracy;                            ///< of its last batch, 0..1
   /// 1 + the global step at which its loss or gradient was not finite; 0: the last one was finite.
   std::atomic<std::int64_t> not_finite_at;
-  std::atomic<std::uint64_t> device;   ///< where it computes: 0 unknown yet, 1 CPU, 2 GPU
+  std::atomic<std::uint64_t>
+      device;  ///< low byte: 0 unknown yet, 1 CPU, 2 GPU. Above: job_status.h
   std::atomic<double> final_accuracy;  ///< on the test images at its own end; negative: none yet
   ValidationWords validation;          ///< this worker's best
   Histogram staleness;                 ///< updates

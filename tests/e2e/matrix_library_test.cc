@@ -14,6 +14,7 @@ namespace passel::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // By what the kernel says that the processor can do.
 std::string BestCore() {
@@ -49,6 +50,31 @@ TEST_F(MatrixLibraryTest, HasTheKernelsThatTheProcessorCanRun) {
 TEST_F(MatrixLibraryTest, HasTheKernelsThatTheUserNames) {
   sandbox_.SetEnv("OPENBLAS_CORETYPE", "Prescott");
   EXPECT_THAT(sandbox_.Run({"--version"}).err, HasSubstr("Core: Prescott\n"));
+}
+
+// The bits of a job depend on them.
+TEST_F(MatrixLibraryTest, ACheckpointMadeWithOtherKernelsIsNoted) {
+  if (BestCore().empty()) GTEST_SKIP() << "this processor has no AVX2";
+  const std::string folder = sandbox_.dir().path() + "/train";
+  const auto train = [&](const std::string& steps, const std::string& report) {
+    return sandbox_.Run({"train", "--fake_data", "--mode", "barrier", "--train_steps", steps,
+                         "--checkpoint_dir", folder, "--report", report});
+  };
+  sandbox_.SetEnv("OPENBLAS_CORETYPE", "Prescott");
+  const auto first = train("20", folder + "-1.json");
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err,
+              HasSubstr("worker/0 multiplies with the kernels of OpenBLAS for Prescott"));
+  EXPECT_THAT(ReadText(folder + "-1.json"), HasSubstr("\"kernels\": \"Prescott\""));
+  const auto same = train("40", folder + "-2.json");
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_THAT(same.err, Not(HasSubstr("was made with the kernels")));
+  sandbox_.SetEnv("OPENBLAS_CORETYPE", BestCore());
+  const auto other = train("60", folder + "-3.json");
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("was made with the kernels of OpenBLAS for Prescott, and here "
+                                   "are those for " +
+                                   BestCore()));
 }
 
 }  // namespace

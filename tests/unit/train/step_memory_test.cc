@@ -1,4 +1,6 @@
-// A step takes no memory: everything that it needs was allocated before the first, or by it.
+// A step with one thread takes no memory: everything that it needs was allocated before the first,
+// or by it. With several threads OpenBLAS allocates some for each product that it shares out, and
+// frees it behind it.
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,25 @@
+// matrix_kernels.h - which kernels multiply matrices in this process. They go by the processor (and
+// by OPENBLAS_CORETYPE), and the last bits of a product depend on them.
+//
+// Thread safety: no state.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace passel {
+
+/// "Haswell", "SkylakeX, in pieces": of a process whose products have that many threads. Two
+/// processes with the same name give the same bits for the same product.
+std::string MatrixKernels(int threads);
+
+/// The same as a number below 2^56, for a word that processes share; never 0.
+std::uint64_t MatrixKernelsCode(int threads);
+/// Of MatrixKernelsCode(); "" for 0, "another" for cores that are not in its list.
+std::string MatrixKernelsOf(std::uint64_t code);
+
+/// Whether large products run as several small ones (SmallPieces()).
+bool MultipliesInPieces(int threads);
+
+}  // namespace passel
