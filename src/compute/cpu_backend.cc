@@ -13,11 +13,13 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "compute/cpu_kernels.h"
 #include "compute/product.h"
+#include "compute/small_batch.h"
 
 namespace passel {
 
@@ -69,6 +71,13 @@ class CpuBackend final : public Backend {
   CpuBackend(const CpuKernels& kernels, bool split_products)
       : kernels_(kernels), split_products_(split_products) {}
 
+  /// From now on products of a small batch run on the table's own kernels, if it has any.
+  Status UseOwnProducts() {
+    if (kernels_.small_batch_forward == nullptr) return {};
+    PASSEL_ASSIGN_OR_RETURN(scratch_, Allocate(kSmallBatchScratch * sizeof(float)));
+    return {};
+  }
+
   std::string_view name() const override { return "cpu"; }
 
   Result<Memory> Allocate(std::size_t bytes) override {
@@ -119,7 +128,12 @@ class CpuBackend final : public Backend {
                           beta,
                           c.data,
                           c.ld};
-    if (split_products_) {
+    const SmallBatch small_batch = scratch_ == nullptr ? SmallBatch::kNo : SmallBatchOf(product);
+    if (small_batch == SmallBatch::kForward) {
+      kernels_.small_batch_forward(product, static_cast<float*>(scratch_.get()));
+    } else if (small_batch == SmallBatch::kGradient) {
+      kernels_.small_batch_gradient(product, static_cast<float*>(scratch_.get()));
+    } else if (split_products_) {
       MultiplyInPieces(product, SmallPieces(product), Multiply);
     } else {
       Multiply(product);
@@ -164,6 +178,7 @@ class CpuBackend final : public Backend {
  private:
   const CpuKernels& kernels_;
   const bool split_products_;
+  Memory scratch_;  // null: every product runs on OpenBLAS
 };
 
 // Whether SmallPieces() pay: see there. Measured for OpenBLAS 0.3.21 on these cores; on Haswell's
@@ -171,6 +186,12 @@ class CpuBackend final : public Backend {
 bool HasSmallKernels(int threads) {
   const std::string_view core = openblas_get_corename();
   return threads == 1 && (core == "SkylakeX" || core == "Cooperlake");
+}
+
+// Whether the own products are what OpenBLAS was measured against: see SmallBatchOf(). Where it
+// runs other kernels, the user has named them or nobody has chosen for it: then it multiplies all.
+bool HasHaswellKernels(int threads) {
+  return threads == 1 && std::string_view(openblas_get_corename()) == "Haswell";
 }
 
 }  // namespace
@@ -241,8 +262,12 @@ Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& optio
   }
   PASSEL_RETURN_IF_ERROR(SetThreads(options.threads));
   PASSEL_RETURN_IF_ERROR(CheckRoomForBuffers(options.threads));
-  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(
-      BestTableUpTo(isa), options.split_products.value_or(HasSmallKernels(options.threads))));
+  auto backend = std::make_unique<CpuBackend>(
+      BestTableUpTo(isa), options.split_products.value_or(HasSmallKernels(options.threads)));
+  if (options.own_products.value_or(HasHaswellKernels(options.threads))) {
+    PASSEL_RETURN_IF_ERROR(backend->UseOwnProducts());
+  }
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
 }  // namespace passel
