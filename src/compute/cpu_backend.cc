@@ -13,12 +13,14 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "compute/cpu_kernels.h"
 #include "compute/matrix_kernels.h"
 #include "compute/product.h"
+#include "compute/small_batch.h"
 
 namespace passel {
 
@@ -70,6 +72,13 @@ class CpuBackend final : public Backend {
   CpuBackend(const CpuKernels& kernels, bool split_products)
       : kernels_(kernels), split_products_(split_products) {}
 
+  /// From now on products of a small batch run on the table's own kernels, if it has any.
+  Status UseOwnProducts() {
+    if (kernels_.small_batch_forward == nullptr) return {};
+    PASSEL_ASSIGN_OR_RETURN(scratch_, Allocate(kSmallBatchScratch * sizeof(float)));
+    return {};
+  }
+
   std::string_view name() const override { return "cpu"; }
 
   Result<Memory> Allocate(std::size_t bytes) override {
@@ -120,7 +129,12 @@ class CpuBackend final : public Backend {
                           beta,
                           c.data,
                           c.ld};
-    if (split_products_) {
+    const SmallBatch small_batch = scratch_ == nullptr ? SmallBatch::kNo : SmallBatchOf(product);
+    if (small_batch == SmallBatch::kForward) {
+      kernels_.small_batch_forward(product, static_cast<float*>(scratch_.get()));
+    } else if (small_batch == SmallBatch::kGradient) {
+      kernels_.small_batch_gradient(product, static_cast<float*>(scratch_.get()));
+    } else if (split_products_) {
       MultiplyInPieces(product, SmallPieces(product), Multiply);
     } else {
       Multiply(product);
@@ -165,6 +179,7 @@ class CpuBackend final : public Backend {
  private:
   const CpuKernels& kernels_;
   const bool split_products_;
+  Memory scratch_;  // null: every product runs on OpenBLAS
 };
 
 }  // namespace
@@ -235,8 +250,12 @@ Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& optio
   }
   PASSEL_RETURN_IF_ERROR(SetThreads(options.threads));
   PASSEL_RETURN_IF_ERROR(CheckRoomForBuffers(options.threads));
-  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(
-      BestTableUpTo(isa), options.split_products.value_or(MultipliesInPieces(options.threads))));
+  auto backend = std::make_unique<CpuBackend>(
+      BestTableUpTo(isa), options.split_products.value_or(MultipliesInPieces(options.threads)));
+  if (options.own_products.value_or(MultipliesSmallBatches(options.threads))) {
+    PASSEL_RETURN_IF_ERROR(backend->UseOwnProducts());
+  }
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
 }  // namespace passel

@@ -1,8 +1,9 @@
 // cpu_backend.h - the Backend on this process's own cores and memory.
 //
-// Matrix products run on OpenBLAS, everything else on kernels that are compiled for several
-// instruction sets (base/cpu_isa.h). Apart from the products all results are the same, bit for
-// bit, under every instruction set. With one thread a run is bitwise repeatable.
+// Matrix products run on OpenBLAS, but for those of a small batch with AVX2 (small_batch.h). They
+// and everything else run on kernels that are compiled for several instruction sets
+// (base/cpu_isa.h). Apart from the products all results are the same, bit for bit, under every
+// instruction set. With one thread a run is bitwise repeatable.
 
 #pragma once
 
@@ -24,6 +25,9 @@ struct CpuBackendOptions {
   /// Whether large products run as several small ones; unset: where OpenBLAS is known to be faster
   /// so. The sums are then added up in another order.
   std::optional<bool> split_products;
+  /// Whether products of a small batch run on the kernels of passel, where its instruction set has
+  /// them (small_batch.h); unset: with one thread, where OpenBLAS runs its kernels for Haswell.
+  std::optional<bool> own_products;
 };
 
 /// Any memory of the process is backend memory; operations are complete when they return.

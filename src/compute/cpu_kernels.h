@@ -1,8 +1,9 @@
-// cpu_kernels.h - the element-wise work of the CPU backend, one table per instruction set.
+// cpu_kernels.h - the element-wise work of the CPU backend, one table per instruction set, and
+// some of its products.
 //
 // All matrices are row-major; `ld` counts floats from row to row. Sizes may be zero. A sum over
 // rows is taken in the order of the rows, and no multiply-add is contracted, so every table gives
-// the same bits.
+// the same bits (products apart).
 
 #pragma once
 
@@ -12,6 +13,8 @@
 #include "base/cpu_isa.h"
 
 namespace passel {
+
+struct Product;
 
 struct CpuKernels {
   /// out[b, i] = float(rows[indices[b] * row_bytes + i]) * (1.f / 255), i < row_bytes.
@@ -37,6 +40,10 @@ struct CpuKernels {
                         std::size_t* correct);
   /// y[i] = exp(x[i]) for x[i] <= 0, within 1 ulp; 0 below ln(FLT_MIN) = -87.33654; NaN for NaN.
   void (*exp_nonpositive)(const float* x, float* y, std::size_t n);
+  /// A product that SmallBatchOf() calls kForward or kGradient (small_batch.h); null in a table
+  /// that leaves it to OpenBLAS. `scratch`: kSmallBatchScratch floats, 64-byte aligned.
+  void (*small_batch_forward)(const Product& product, float* scratch);
+  void (*small_batch_gradient)(const Product& product, float* scratch);
 };
 
 /// The table for `isa`, or null if this build has none.

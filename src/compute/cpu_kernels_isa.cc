@@ -9,6 +9,17 @@
 #include "compute/cpu_kernels.h"
 #include "compute/exp_nonpositive.h"
 
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+#include "compute/small_batch_isa.h"
+#else
+namespace passel {
+namespace {
+constexpr void (*SmallBatchForward)(const Product&, float*) = nullptr;
+constexpr void (*SmallBatchGradient)(const Product&, float*) = nullptr;
+}  // namespace
+}  // namespace passel
+#endif
+
 namespace passel {
 namespace {
 
@@ -157,6 +168,7 @@ void CrossEntropy(float* y, size_t rows, size_t cols, size_t ld, const std::uint
 #define PASSEL_JOIN(a, b) PASSEL_JOIN_INNER(a, b)
 extern const CpuKernels PASSEL_JOIN(kCpuKernels_, PASSEL_ISA);
 const CpuKernels PASSEL_JOIN(kCpuKernels_, PASSEL_ISA) = {
-    Gather, Bias, BiasRelu, ReluBackward, ColumnSums, Softmax, CrossEntropy, ExpNonPositives};
+    Gather,  Bias,         BiasRelu,        ReluBackward,      ColumnSums,
+    Softmax, CrossEntropy, ExpNonPositives, SmallBatchForward, SmallBatchGradient};
 
 }  // namespace passel

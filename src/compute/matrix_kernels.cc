@@ -7,6 +7,9 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/cpu_isa.h"
+#include "compute/cpu_kernels.h"
+
 namespace passel {
 namespace {
 
@@ -28,9 +31,15 @@ struct Way {
   std::string_view suffix;
 };
 constexpr Way kInPieces{std::uint64_t{1} << 8, ", in pieces"};
-constexpr Way kWays[] = {kInPieces};
+constexpr Way kSmallBatches{std::uint64_t{1} << 9, ", small batches by passel"};
+constexpr Way kWays[] = {kInPieces, kSmallBatches};
 
-std::uint64_t WaysOf(int threads) { return MultipliesInPieces(threads) ? kInPieces.bit : 0; }
+std::uint64_t WaysOf(int threads) {
+  const CpuKernels* const table = CpuKernelsFor(ChosenCpuIsa());
+  const bool own = table != nullptr && table->small_batch_forward != nullptr;
+  return (MultipliesInPieces(threads) ? kInPieces.bit : 0) |
+         (own && MultipliesSmallBatches(threads) ? kSmallBatches.bit : 0);
+}
 
 std::string WithWays(std::string name, std::uint64_t ways) {
   for (const Way& way : kWays) {
@@ -46,6 +55,12 @@ std::string WithWays(std::string name, std::uint64_t ways) {
 bool MultipliesInPieces(int threads) {
   const std::string_view core = openblas_get_corename();
   return threads == 1 && (core == "SkylakeX" || core == "Cooperlake");
+}
+
+// Where OpenBLAS runs other kernels, the user has named them or nobody has chosen for it: then it
+// multiplies all.
+bool MultipliesSmallBatches(int threads) {
+  return threads == 1 && std::string_view(openblas_get_corename()) == "Haswell";
 }
 
 std::string MatrixKernels(int threads) {

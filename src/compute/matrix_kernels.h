@@ -10,7 +10,7 @@
 
 namespace passel {
 
-/// "Haswell", "SkylakeX, in pieces": of a process whose products have that many threads. Two
+/// "Haswell, small batches by passel", "SkylakeX, in pieces": of a process whose products have that many threads. Two
 /// processes with the same name give the same bits for the same product.
 std::string MatrixKernels(int threads);
 
@@ -21,5 +21,8 @@ std::string MatrixKernelsOf(std::uint64_t code);
 
 /// Whether large products run as several small ones (SmallPieces()).
 bool MultipliesInPieces(int threads);
+/// Whether products of a small batch run on passel's kernels (small_batch.h), where the instruction
+/// set that its other kernels use has any.
+bool MultipliesSmallBatches(int threads);
 
 }  // namespace passel

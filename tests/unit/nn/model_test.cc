@@ -376,6 +376,7 @@ TEST(ModelRunTest, FiftyStepsRepeatBitForBitAndLearn) {
 TEST(ModelRunTest, EveryInstructionSetTrainsTheSameBits) {
   std::vector<double> want_losses;
   CpuBackendOptions options;
+  options.own_products = false;  // whose sums are in another order than OpenBLAS's
   options.isa = CpuIsa::kBaseline;
   const std::vector<float> want = FiftySteps(options, &want_losses);
   for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512}) {
@@ -395,6 +396,16 @@ TEST(ModelRunTest, ProductsInPiecesTrainNearlyTheSame) {
   options.split_products = true;
   FiftySteps(options, &pieces);
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], pieces[i], 1e-3 * whole[i]);
+}
+
+TEST(ModelRunTest, OwnProductsTrainNearlyTheSame) {
+  CpuBackendOptions options;
+  options.own_products = false;
+  std::vector<double> theirs, ours;
+  FiftySteps(options, &theirs);
+  options.own_products = true;
+  FiftySteps(options, &ours);
+  for (std::size_t i = 0; i < theirs.size(); ++i) EXPECT_NEAR(ours[i], theirs[i], 1e-3 * theirs[i]);
 }
 
 // --- Mistakes ------------------------------------------------------------------------------------
