@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/denormals.h"
@@ -83,6 +85,8 @@ Result<double> Milliseconds(int times, const Work& work) {
   return lab::Median(all);
 }
 
+constexpr int kPairs = 3;  // of tiny sizes, too: the note is of them all
+
 struct LargeLog {
   std::size_t parameters;
   double step_ms[2], update_ms[2], products_ms[2];  // with one thread, with two
@@ -130,12 +134,23 @@ Status RunLarge(const Dataset& data, const LargeCase& the_case, int steps, Large
   return {};
 }
 
+// Of the medians of all pairs, as the row itself; times in ms.
+std::string Note(std::size_t parameters, double step, double products, double update) {
+  return fmt::format(
+      "{:.1f} M parameters; a step {:.4g} ms: products {:.4g} ({:.0f} %), update {:.4g} ({:.0f} "
+      "%), "
+      "the rest {:.4g}",
+      1e-6 * static_cast<double>(parameters), step, products, 100 * products / step, update,
+      100 * update / step, step - products - update);
+}
+
 Status Bench(benchmark::State& state, Suite& suite, const LargeCase& the_case, Row& row) {
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, suite.DataDir());
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(dir));
   const int steps = suite.settings().smoke ? 1 : 3;
-  std::vector<double> measured, limit;
-  LargeLog last{};
+  const auto with = static_cast<std::size_t>(the_case.most_threads - 1);
+  std::vector<double> measured, limit, one_thread, step, products, update;
+  std::size_t parameters = 0;
   for (auto _ : state) {
     if (lab::Interrupted()) return {};
     lab::SharedArray<LargeLog> logs(1);
@@ -144,26 +159,24 @@ Status Bench(benchmark::State& state, Suite& suite, const LargeCase& the_case, R
     PASSEL_RETURN_IF_ERROR(lab::RunProcesses(
         {cores}, Deadline::After(std::chrono::seconds(300)),
         [&](int, lab::Gate&) { return RunLarge(*data, the_case, steps, &logs[0]); }));
-    last = logs[0];
-    if (the_case.most_threads == 1) {
-      measured.push_back(1e3 / last.step_ms[0]);
-      limit.push_back(1e3 / last.products_ms[0]);
+    const LargeLog& log = logs[0];
+    if (with == 0) {
+      measured.push_back(1e3 / log.step_ms[0]);
+      limit.push_back(1e3 / log.products_ms[0]);
     } else {
-      measured.push_back(last.step_ms[0] / last.step_ms[1]);
-      limit.push_back(last.products_ms[0] / last.products_ms[1]);
+      measured.push_back(log.step_ms[0] / log.step_ms[1]);
+      limit.push_back(log.products_ms[0] / log.products_ms[1]);
     }
-    state.SetIterationTime(1e-3 * last.step_ms[0]);
+    parameters = log.parameters;
+    one_thread.push_back(log.step_ms[0]);
+    step.push_back(log.step_ms[with]);
+    products.push_back(log.products_ms[with]);
+    update.push_back(log.update_ms[with]);
+    state.SetIterationTime(1e-3 * log.step_ms[0]);
   }
   Compare(measured, limit, &row);
-  const int with = the_case.most_threads - 1;
-  row.note = fmt::format(
-      "{:.1f} M parameters; a step {:.1f} ms: products {:.1f} ({:.0f} %), update {:.1f} ({:.0f} "
-      "%), "
-      "the rest {:.1f}",
-      1e-6 * static_cast<double>(last.parameters), last.step_ms[with], last.products_ms[with],
-      100 * last.products_ms[with] / last.step_ms[with], last.update_ms[with],
-      100 * last.update_ms[with] / last.step_ms[with],
-      last.step_ms[with] - last.products_ms[with] - last.update_ms[with]);
+  row.note = Note(parameters, lab::Median(step), lab::Median(products), lab::Median(update));
+  if (with > 0) row.note += fmt::format("; with one thread a step {:.4g}", lab::Median(one_thread));
   return {};
 }
 
@@ -173,10 +186,9 @@ void RegisterLargeBenchmarks(Suite& suite) {
   const bool smoke = suite.settings().smoke;
   const std::size_t wide = smoke ? 32 : 4096, less_wide = smoke ? 32 : 2048;
   const auto add = [&suite](const std::string& name, Row row, const LargeCase& the_case) {
-    suite.Register(name, row, suite.settings().Pairs(3),
-                   [&suite, the_case](benchmark::State& state, Row& found) {
-                     return Bench(state, suite, the_case, found);
-                   });
+    suite.Register(name, row, kPairs, [&suite, the_case](benchmark::State& state, Row& found) {
+      return Bench(state, suite, the_case, found);
+    });
   };
   for (const char* optimizer : {"sgd", "adam"}) {
     Row row;

@@ -73,7 +73,7 @@ std::string Comparison::ToTable() const {
   std::string text;
   for (std::size_t i = 0; i < libraries.size(); ++i) {
     text += fmt::format("[{}] {:<26} kernels: {}{}\n", i + 1, libraries[i], kernels[i],
-                        i == chosen ? "  <- passel's" : "");
+                        chosen == i ? "  <- passel's" : "");
   }
   for (const auto& [name, why] : missing) text += fmt::format("[-] {}: missing: {}\n", name, why);
   for (const bool cold : {false, true}) {
@@ -105,6 +105,10 @@ std::string Comparison::ToTable() const {
       }
     }
   }
+  if (!chosen) {
+    return text +
+           fmt::format("\nno target was looked at: passel's choice, {}, is missing\n", passels);
+  }
   text += '\n';
   for (const Target& target : kTargets) {
     for (const Cell& cell : cells) {
@@ -114,7 +118,7 @@ std::string Comparison::ToTable() const {
         continue;
       }
       const double least = set == VectorSet::kAvx512 ? target.avx512 : target.avx2;
-      const double share = Share(cell, chosen).value_or(0);
+      const double share = Share(cell, *chosen).value_or(0);
       text += fmt::format("{:<14} {:<24} {:.2f} of peak, target >= {:.2f}: {}\n", target.what,
                           s.Name(), share, least, share >= least ? "met" : "missed");
     }
@@ -125,7 +129,8 @@ std::string Comparison::ToTable() const {
 Json Comparison::ToJson() const {
   Json json;
   json["vectors"] = VectorSetName(set);
-  json["chosen"] = libraries[chosen];
+  json["chosen"] = passels;
+  json["chosen_is_missing"] = !chosen.has_value();
   for (std::size_t i = 0; i < libraries.size(); ++i) json["kernels"][libraries[i]] = kernels[i];
   json["missing"] = Json::MakeObject();
   for (const auto& [name, why] : missing) json["missing"][name] = why;

@@ -35,7 +35,8 @@ struct Comparison {
   VectorSet set = VectorSet::kBaseline;
   std::vector<std::string> libraries, kernels;
   std::vector<std::pair<std::string, std::string>> missing;  ///< name, why
-  std::size_t chosen = 0;  ///< what passel uses on this processor, of `libraries`
+  std::string passels;                                       ///< what passel uses on this processor
+  std::optional<std::size_t> chosen;  ///< that one of `libraries`; nothing where it is missing
   std::vector<Cell> cells;
 
   /// Best time over best peak of the same turns: 1 is every multiplier busy all the time. Nothing

@@ -146,19 +146,24 @@ Result<Library> OpenLibxsmm(const std::string& folder) {
 
 }  // namespace
 
+const std::vector<const char*>& KernelVariables() {
+  static const std::vector<const char*> names = {"OPENBLAS_CORETYPE", "BLIS_ARCH_TYPE",
+                                                 "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA",
+                                                 "LIBXSMM_TARGET"};
+  return names;
+}
+
 std::vector<LibraryChoice> LibraryChoices(VectorSet set, bool told) {
-  std::vector<LibraryChoice> choices = {{"OpenBLAS, own choice", Kind::kOpenBlas, {}, false}};
+  std::vector<LibraryChoice> choices;
+  if (!told) choices.push_back({"OpenBLAS, own choice", Kind::kOpenBlas, {}, false, false});
   const auto add = [&choices](const std::string& core, bool in_pieces) {
     choices.push_back({"OpenBLAS " + core + (in_pieces ? ", pieces" : ""),
                        Kind::kOpenBlas,
                        {{"OPENBLAS_CORETYPE", core}},
-                       in_pieces});
+                       in_pieces,
+                       false});
   };
   if (set != VectorSet::kBaseline) add("Haswell", false);
-  if (set == VectorSet::kAvx2) {
-    add("Haswell", true);
-    add("Zen", false);
-  }
   if (set == VectorSet::kAvx512) {
     add("SkylakeX", false);
     add("SkylakeX", true);
@@ -169,9 +174,15 @@ std::vector<LibraryChoice> LibraryChoices(VectorSet set, bool told) {
     }
 #endif
   }
-  LibraryChoice blis{"BLIS", Kind::kBlis, {{"BLIS_NUM_THREADS", "1"}}, false};
-  LibraryChoice dnn{"oneDNN", Kind::kOneDnn, {{"OMP_NUM_THREADS", "1"}}, false};
-  LibraryChoice xsmm{"libxsmm", Kind::kLibxsmm, {}, false};
+  // Own choice, Haswell, and the newest kernels in pieces.
+  choices.back().is_passels = true;
+  if (set == VectorSet::kAvx2) {
+    add("Haswell", true);
+    add("Zen", false);
+  }
+  LibraryChoice blis{"BLIS", Kind::kBlis, {{"BLIS_NUM_THREADS", "1"}}, false, false};
+  LibraryChoice dnn{"oneDNN", Kind::kOneDnn, {{"OMP_NUM_THREADS", "1"}}, false, false};
+  LibraryChoice xsmm{"libxsmm", Kind::kLibxsmm, {}, false, false};
   if (told) {
     // haswell, by its number in 0.9.0 (arch_t): that version takes a name for 0, AVX-512's.
     blis.variables.emplace_back("BLIS_ARCH_TYPE", "3");

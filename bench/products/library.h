@@ -19,11 +19,16 @@ struct LibraryChoice {
   std::string name;  ///< of the column
   enum class Kind { kOpenBlas, kBlis, kOneDnn, kLibxsmm } kind = Kind::kOpenBlas;
   std::vector<std::pair<std::string, std::string>> variables;  ///< of the environment
-  bool in_pieces = false;  ///< SmallPieces() of compute/product.h
+  bool in_pieces = false;   ///< SmallPieces() of compute/product.h
+  bool is_passels = false;  ///< what tools/passel/process_start.cc and src/compute take here
 };
 
-/// Everything worth comparing on vectors of `set`. `told`: each library is told to use no wider
-/// ones, whatever the processor has; REQUIRES: `set` is kAvx2.
+/// Variables of the environment that choose kernels: those of whoever calls are ignored.
+const std::vector<const char*>& KernelVariables();
+
+/// Everything worth comparing on vectors of `set`; exactly one is passel's. `told`: each library is
+/// told to use no wider ones, whatever the processor has, and OpenBLAS's own choice, which would
+/// not be its own then, is left out; REQUIRES: `set` is kAvx2.
 std::vector<LibraryChoice> LibraryChoices(VectorSet set, bool told);
 
 struct Library {

@@ -14,6 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -39,14 +40,14 @@ double SecondsSince(std::int64_t begin_ns) {
   return 1e-9 * static_cast<double>(MonotonicNs() - begin_ns);
 }
 
-// What src/compute uses: the kernels that tools/passel/process_start.cc chooses.
-std::string ChosenName(VectorSet set) {
-  if (set == VectorSet::kAvx2) return "OpenBLAS Haswell";
-  if (set == VectorSet::kBaseline) return "OpenBLAS, own choice";
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bf16")) return "OpenBLAS Cooperlake, pieces";
-#endif
-  return "OpenBLAS SkylakeX, pieces";
+// The children inherit what is left.
+void IgnoreKernelVariables() {
+  for (const char* name : KernelVariables()) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr) continue;
+    std::fprintf(stderr, "passel_product_bench: %s=%s is ignored\n", name, value);
+    ::unsetenv(name);
+  }
 }
 
 class Comparer {
@@ -55,9 +56,10 @@ class Comparer {
 
   Status Start() {
     for (const LibraryChoice& choice : LibraryChoices(found_.set, !flags_.vectors.empty())) {
+      if (choice.is_passels) found_.passels = choice.name;
       Result<Runner> runner = Runner::Start(choice, flags_.libraries);
       if (runner.ok()) {
-        if (choice.name == ChosenName(found_.set)) found_.chosen = runners_.size();
+        if (choice.is_passels) found_.chosen = runners_.size();
         found_.libraries.push_back(choice.name);
         found_.kernels.push_back(runner->kernels());
         runners_.push_back(std::make_unique<Runner>(std::move(*runner)));
@@ -113,6 +115,7 @@ int Say(int code, const std::string& sentence) {
 
 int Run(const Flags& flags, VectorSet set) {
   lab::NoteInterrupts();
+  IgnoreKernelVariables();
   const std::int64_t begin = MonotonicNs();
   const lab::CpuTimes before = lab::ReadCpuTimes();
   std::vector<lab::Fact> machine = lab::DescribeMachine();
@@ -175,7 +178,8 @@ int Main(int argc, char** argv) {
   app.add_option("--libraries", flags.libraries,
                  "Folder with libraries (bench/peers/setup), before those of the system");
   app.add_option("--vectors", flags.vectors,
-                 "avx2: every library is told to use AVX2 alone, as if there were no AVX-512")
+                 "avx2: every library is told to use AVX2 alone, as if there were no AVX-512; "
+                 "OpenBLAS's own choice is left out")
       ->check(CLI::IsMember({"avx2"}));
   app.add_option("--json", flags.json, "Write everything to this file");
   try {

@@ -36,15 +36,64 @@ void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, co
 """
 
 
+# Each says that it runs what its variable names: whether it is told, on whatever processor.
+SGEMM = """
+void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float* a,
+                 int lda, const float* b, int ldb, float beta, float* c, int ldc);
+#include <stdlib.h>
+static const char* told(const char* name) { return getenv(name) != NULL ? getenv(name) : "not told"; }
+"""
+TOLD = {
+    "libopenblas.so.0": SGEMM + """
+const char* openblas_get_corename(void) { return told("OPENBLAS_CORETYPE"); }
+void openblas_set_num_threads(int threads) {}
+""",
+    "libblis.so.4": SGEMM + """
+void bli_init(void) {}
+int bli_arch_query_id(void) { return 0; }
+const char* bli_arch_string(int id) { return told("BLIS_ARCH_TYPE"); }
+""",
+    # 0x7 is dnnl_cpu_isa_avx2.
+    "libdnnl.so.2": SGEMM + """
+int dnnl_get_effective_cpu_isa(void) {
+  const char* isa = told("ONEDNN_MAX_CPU_ISA");
+  return isa[0] == 'A' && isa[3] == '2' && isa[4] == 0 ? 0x7 : 0xfff;
+}
+int dnnl_sgemm(char ta, char tb, long m, long n, long k, float alpha, const float* a, long lda,
+               const float* b, long ldb, float beta, float* c, long ldc) {
+  cblas_sgemm(101, ta == 'T' ? 112 : 111, tb == 'T' ? 112 : 111, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  return 0;
+}
+""",
+    # Its kernels multiply nothing: the program ends with wrong answers, and writes the rest.
+    "libxsmm.so": SGEMM + """
+void libxsmm_init(void) {}
+const char* libxsmm_get_target_arch(void) { return told("LIBXSMM_TARGET"); }
+static void kernel(const float* a, const float* b, float* c) {}
+void (*libxsmm_smmdispatch(int m, int n, int k, const int* lda, const int* ldb, const int* ldc, const float* alpha,
+                           const float* beta, const int* flags, const int* prefetch))(const float*, const float*, float*) {
+  return kernel;
+}
+""",
+}
+NARROW = {  # what each says of itself with AVX2 and nothing wider
+    "OpenBLAS": ("Haswell", "Zen"), "BLIS": ("haswell",), "oneDNN": ("cpu_isa 0x7",), "libxsmm": ("hsw",)}
+
+
+def has_avx2():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return "avx2" in file.read()
+
+
 class Products(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.json = os.path.join(self.folder.name, "out.json")
 
-    def run_it(self, *arguments):
+    def run_it(self, *arguments, **variables):
         done = subprocess.run([PROGRAM, "--quick", "--json", self.json, *arguments], text=True,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=60, env={**os.environ, **variables})
         found = None
         if os.path.exists(self.json):
             with open(self.json, encoding="utf-8") as file:
@@ -52,11 +101,14 @@ class Products(unittest.TestCase):
         return done, found
 
     def stand_in(self, wrong, at_start=""):
-        source = os.path.join(self.folder.name, "blis.c")
+        self.compile(BLIS.replace("AT_START", at_start), "libblis.so.4", wrong)
+
+    def compile(self, text, name, wrong=0):
+        source = os.path.join(self.folder.name, "source.c")
         with open(source, "w", encoding="utf-8") as file:
-            file.write(BLIS.replace("AT_START", at_start))
+            file.write(text)
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", f"-DWRONG={wrong}", source, "-o",
-                        os.path.join(self.folder.name, "libblis.so.4")], check=True)
+                        os.path.join(self.folder.name, name)], check=True)
 
     def test_each_library_is_measured_on_each_product_or_named_as_missing(self):
         done, found = self.run_it("--libraries", self.folder.name)
@@ -106,16 +158,53 @@ class Products(unittest.TestCase):
         self.assertEqual(done.stderr, "passel_product_bench: BLIS was killed by SIGABRT (6): "
                                       "no such processor\n")
 
-    def test_no_library_uses_wider_vectors_than_it_is_told(self):
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            has_it = "avx2" in file.read()
-        if not has_it:
+    def test_each_library_is_told_to_use_no_wider_vectors(self):
+        if not has_avx2():
             self.skipTest("this processor has no AVX2")
-        self.stand_in(0)
-        done, found = self.run_it("--libraries", self.folder.name, "--vectors", "avx2")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        sgemm = "void cblas_sgemm" + BLIS.partition("void cblas_sgemm")[2]
+        for name, text in TOLD.items():
+            self.compile(text + sgemm, name)
+        _, found = self.run_it("--libraries", self.folder.name, "--vectors", "avx2")
         self.assertEqual(found["vectors"], "avx2")
-        self.assertEqual(found["kernels"]["BLIS"], "stand-in")
+        self.assertEqual(found["kernels"], {
+            "OpenBLAS Haswell": "Haswell", "OpenBLAS Haswell, pieces": "Haswell", "OpenBLAS Zen": "Zen",
+            "BLIS": "3", "oneDNN": "cpu_isa 0x7", "libxsmm": "hsw"})
+
+    def test_no_library_that_is_installed_uses_wider_vectors_than_it_is_told(self):
+        if not has_avx2():
+            self.skipTest("this processor has no AVX2")
+        peers = os.environ.get("PASSEL_PEERS_DIR") or os.path.join(
+            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "passel/peers")
+        folder = ["--libraries", peers] if os.path.isdir(peers) else []
+        done, found = self.run_it(*folder, "--vectors", "avx2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("OpenBLAS, own choice", found["kernels"])
+        for library, kernels in found["kernels"].items():
+            self.assertIn(kernels, NARROW[library.split()[0]], library)
+
+    def test_variables_that_choose_kernels_are_ignored(self):
+        _, before = self.run_it()
+        done, found = self.run_it(OPENBLAS_CORETYPE="Nehalem")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("passel_product_bench: OPENBLAS_CORETYPE=Nehalem is ignored\n", done.stderr)
+        self.assertEqual(found["kernels"], before["kernels"])
+
+    def test_another_library_is_not_taken_for_passels(self):
+        self.stand_in(0)
+        self.compile("int nothing;", "libopenblas.so.0")
+        done, found = self.run_it("--libraries", self.folder.name)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(found["chosen_is_missing"])
+        self.assertIn(found["chosen"], found["missing"])
+        self.assertNotIn("<- passel's", done.stdout)
+        self.assertIn(f"no target was looked at: passel's choice, {found['chosen']}, is missing\n", done.stdout)
+
+    def test_one_library_is_passels(self):
+        done, found = self.run_it()
+        marked = [line for line in done.stdout.splitlines() if "<- passel's" in line]
+        self.assertEqual(len(marked), 1, done.stdout)
+        self.assertIn(f"] {found['chosen']} ", marked[0])
+        self.assertFalse(found["chosen_is_missing"])
 
     def test_wrong_usage(self):
         for arguments in (["--vectors", "avx9"], ["--seconds", "0"],
