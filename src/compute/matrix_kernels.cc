@@ -63,6 +63,8 @@ bool MultipliesSmallBatches(int threads) {
   return threads == 1 && std::string_view(openblas_get_corename()) == "Haswell";
 }
 
+std::string MatrixLibraryCore() { return openblas_get_corename(); }
+
 std::string MatrixKernels(int threads) {
   return WithWays(openblas_get_corename(), WaysOf(threads));
 }

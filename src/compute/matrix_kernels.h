@@ -19,6 +19,9 @@ std::uint64_t MatrixKernelsCode(int threads);
 /// Of MatrixKernelsCode(); "" for 0, "another" for cores that are not in its list.
 std::string MatrixKernelsOf(std::uint64_t code);
 
+/// What OpenBLAS calls the processor whose kernels it has taken: "Haswell".
+std::string MatrixLibraryCore();
+
 /// Whether large products run as several small ones (SmallPieces()).
 bool MultipliesInPieces(int threads);
 /// Whether products of a small batch run on passel's kernels (small_batch.h), where the instruction

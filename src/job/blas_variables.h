@@ -11,4 +11,7 @@ inline constexpr char kBlasCore[] = "OPENBLAS_CORETYPE";
 /// programs of the user do not get it.
 inline constexpr char kBlasCoreIsOurs[] = "PASSEL_BLAS_CORE";
 
+/// Logs a warning where the user has set kBlasCore to what OpenBLAS did not take.
+void WarnOfBlasCore();
+
 }  // namespace passel::job

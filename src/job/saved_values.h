@@ -23,10 +23,10 @@ namespace passel::job {
 Status SaveValues(const std::string& path, const JobConfig& config, ParameterParts values,
                   std::int64_t global_step, std::optional<double> test_accuracy = std::nullopt);
 
-/// What a checkpoint says that no config knows.
 /// Word "kernels": MatrixKernels() of the chief, where it is known and has no GPU.
 inline constexpr const char* kKernelsKey = "kernels";
 
+/// What a checkpoint says that no config knows.
 struct CheckpointMoment {
   ModeSetting mode;  ///< in force
   int ps = 1, workers = 1;

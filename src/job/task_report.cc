@@ -16,7 +16,7 @@
 namespace passel::job {
 namespace {
 
-constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(100);
+constexpr std::chrono::nanoseconds kBetweenPoints = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -51,7 +51,7 @@ TaskReport::TaskReport(const Task& task, const JobConfig& config) : path_(task.f
 void TaskReport::Look(const ShardMemory& lead) {
   const std::int64_t now = MonotonicNs();
   if (now < next_look_ns_) return;
-  next_look_ns_ = now + kLook.count();
+  next_look_ns_ = now + kBetweenPoints.count();
   curve_.Add(ReadJobStatus(lead), now);
 }
 

@@ -21,6 +21,7 @@
 #include "compute/cpu_backend.h"
 #include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
+#include "job/blas_variables.h"
 #include "job/checkpoint_saver.h"
 #include "job/checkpoint_settings.h"
 #include "job/conclusion.h"
@@ -112,6 +113,7 @@ class TrainJob {
 
   Status CheckMachine() const {
     if (settings_.ps > 0) PASSEL_RETURN_IF_ERROR(CheckClocksOfChildren());
+    WarnOfBlasCore();
     // The last evaluation is ours: what it lacks is said before hours of training.
     return CreateCpuBackend().status();
   }

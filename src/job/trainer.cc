@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "compute/cpu_backend.h"
 #include "compute/matrix_kernels.h"
 #include "io/checkpoint_files.h"
@@ -93,10 +92,6 @@ Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks 
   store.counters().device.store(
       on_gpu ? DeviceWord(2, 0) : DeviceWord(1, MatrixKernelsCode(kernel_threads_)),
       std::memory_order_relaxed);
-  if (!on_gpu) {
-    LogInfo("{} multiplies with the kernels of OpenBLAS for {}", options.names(store.worker()),
-            MatrixKernels(kernel_threads_));
-  }
   if (towers_) {
     callbacks.compute = [this](const Batch& batch, ParameterParts params, GradientParts gradients) {
       return towers_->LossAndGradient(batch, params, gradients);

@@ -51,6 +51,25 @@ char* ChooseCore() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? g_haswell : nullptr;
 }
 
+bool IsWord(const char* given, const char* lower) {
+  for (; *lower != '\0'; ++lower, ++given) {
+    if ((*given | 0x20) != *lower) return false;
+  }
+  return *given == '\0';
+}
+
+// Whether OpenBLAS would use instructions that this processor has not, and the process die of them.
+bool IsBeyondProcessor(const char* core) {
+  __builtin_cpu_init();
+  for (const char* wide : {"skylakex", "cooperlake", "sapphirerapids"}) {
+    if (IsWord(core, wide)) return !__builtin_cpu_supports("avx512f");
+  }
+  for (const char* avx2 : {"haswell", "zen"}) {
+    if (IsWord(core, avx2)) return !__builtin_cpu_supports("avx2");
+  }
+  return false;
+}
+
 // A sentence of words and numbers.
 class Sentence {
  public:
@@ -104,16 +123,27 @@ const char* ValueOf(const char* entry, const char* name) {
 char** WithBlasSettings(char** envp, bool even_if_it_is) {
   std::size_t count = 0;
   char** threads = nullptr;
-  bool has_core = false;
+  char** core = nullptr;
   for (; envp[count] != nullptr; ++count) {
     if (threads == nullptr && ValueOf(envp[count], "OPENBLAS_NUM_THREADS") != nullptr) {
       threads = envp + count;
     }
-    has_core = has_core || ValueOf(envp[count], passel::job::kBlasCore) != nullptr;
+    if (core == nullptr && ValueOf(envp[count], passel::job::kBlasCore) != nullptr) {
+      core = envp + count;
+    }
+  }
+  const char* const named = core == nullptr ? "" : ValueOf(*core, passel::job::kBlasCore);
+  if (IsBeyondProcessor(named)) {
+    Sentence sentence;
+    sentence << "passel: " << *core
+             << " names kernels with instructions that this processor has not: "
+             << "unset it, and passel chooses\n";
+    sentence.Print();
+    ::syscall(SYS_exit_group, passel::job::kExitUsage);
   }
   const char* const given = threads == nullptr ? "" : ValueOf(*threads, "OPENBLAS_NUM_THREADS");
   const bool one_thread = given[0] == '1' && given[1] == '\0';
-  char* const chosen = has_core ? nullptr : ChooseCore();
+  char* const chosen = named[0] != '\0' ? nullptr : ChooseCore();
   if (one_thread && chosen == nullptr) return even_if_it_is ? envp : nullptr;
   const long memory = ::syscall(SYS_mmap, nullptr, (count + 4) * sizeof(char*),
                                 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -121,7 +151,8 @@ char** WithBlasSettings(char** envp, bool even_if_it_is) {
   auto* const longer = reinterpret_cast<char**>(memory);
   std::size_t length = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    if (envp + i != threads) longer[length++] = envp[i];
+    if (envp + i == threads || (chosen != nullptr && envp + i == core)) continue;
+    longer[length++] = envp[i];
   }
   longer[length++] = g_one_thread;
   if (chosen != nullptr) {
