@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "compute/cpu_backend.h"
+#include "compute/matrix_kernels.h"
 #include "data/dataset.h"
 #include "data/samplers.h"
 #include "nn/model.h"
@@ -80,6 +81,7 @@ TEST_P(RoundsEqualBigBatchTest, BitForBit) {
   const int workers = GetParam().workers;
   const std::string mode = GetParam().mode;
   Sandbox sandbox;
+  sandbox.SetEnv("OPENBLAS_CORETYPE", MatrixLibraryCore());  // bits are of kernels
   const std::string path = sandbox.dir().File("m.safetensors");
   std::vector<std::string> flags = {"--mode=" + mode,
                                     fmt::format("--workers={}", workers),
