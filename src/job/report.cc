@@ -15,17 +15,12 @@
 
 namespace passel::job {
 
-void JobReport::TakeStatus(JobStatus said) {
-  status = std::move(said);
-  const std::int64_t first = FirstStepNs(status);
-  if (first != 0) startup_seconds = 1e-9 * static_cast<double>(first - program_start_ns);
-  NoteKernels();
-}
+namespace {
 
-// Once, with those whose kernels differ first.
-void JobReport::NoteKernels() {
+// Once, of the first two that differ.
+void NoteKernels(const std::vector<WorkerStatus>& workers, std::vector<std::string>* notes) {
   const WorkerStatus* one = nullptr;
-  for (const WorkerStatus& w : status.workers) {
+  for (const WorkerStatus& w : workers) {
     if (w.kernels.empty()) continue;
     if (one == nullptr) one = &w;
     if (w.kernels == one->kernels) continue;
@@ -33,9 +28,18 @@ void JobReport::NoteKernels() {
         "worker/{} multiplies with the kernels for {}, worker/{} with those for {}: the bits of "
         "this job depend on which hosts its workers have",
         one->member.worker, one->kernels, w.member.worker, w.kernels);
-    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+    if (std::ranges::find(*notes, note) == notes->end()) notes->push_back(std::move(note));
     return;
   }
+}
+
+}  // namespace
+
+void JobReport::TakeStatus(JobStatus said) {
+  status = std::move(said);
+  const std::int64_t first = FirstStepNs(status);
+  if (first != 0) startup_seconds = 1e-9 * static_cast<double>(first - program_start_ns);
+  NoteKernels(status.workers, &notes);
 }
 
 double JobReport::TrainingSeconds() const {

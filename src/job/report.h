@@ -45,10 +45,9 @@ struct JobReport {
   LifeLog lives;
   std::vector<std::string> notes;
 
-  /// What the arena says of the job, and with it when training began.
+  /// What the arena says of the job, and with it when training began; a note if its workers
+  /// multiply with different kernels.
   void TakeStatus(JobStatus said);
-  /// Adds a note if workers multiply with different kernels. TakeStatus() does.
-  void NoteKernels();
 
   /// Any at all, beside those of the checkpoint that it went on from.
   bool MadeSteps() const;

@@ -158,13 +158,16 @@ std::vector<std::size_t> Job::TakeGradients(const Watch& watch) {
     arrays_[i].taken = watch.GradientOf(i);
     if (arrays_[i].taken.kind == kOther) others.push_back(i);
   }
-  const nb::gil_scoped_release without;
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const Watch::Gradient& taken = arrays_[i].taken;
-    const std::size_t bytes = variables_[i].elements * sizeof(float);
-    if (taken.kind == kFloats) std::memcpy(Lent(i), taken.floats, bytes);
-    if (taken.kind == kNone) std::memset(Lent(i), 0, bytes);
+  {
+    const nb::gil_scoped_release without;
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      const Watch::Gradient& taken = arrays_[i].taken;
+      const std::size_t bytes = variables_[i].elements * sizeof(float);
+      if (taken.kind == kFloats) std::memcpy(Lent(i), taken.floats, bytes);
+      if (taken.kind == kNone) std::memset(Lent(i), 0, bytes);
+    }
   }
+  for (Arrays& own : arrays_) own.taken = {};  // so that PyTorch has the memory again
   return others;
 }
 

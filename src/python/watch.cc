@@ -45,8 +45,8 @@ Watch::Gradient Watch::GradientOf(std::size_t i) const {
   if (gradient.is_none()) return {};
   const bool floats = tensor.plain && nb::getattr(gradient, dtype_).is(float32_) &&
                       nb::cast<bool>(gradient.attr(is_contiguous_)());
-  if (!floats) return {kOther, nullptr};
-  return {kFloats, reinterpret_cast<const float*>(Place(gradient))};
+  if (!floats) return {kOther, nullptr, {}};
+  return {kFloats, reinterpret_cast<const float*>(Place(gradient)), gradient};
 }
 
 std::int64_t Watch::Place(const nb::object& tensor) const {

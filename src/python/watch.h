@@ -36,6 +36,7 @@ class Watch {
     enum class Kind : std::uint8_t { kNone, kFloats, kOther };
     Kind kind = Kind::kNone;
     const float* floats = nullptr;  ///< with kFloats: as many as the parameter has, in its order
+    nanobind::object owner;         ///< of `floats`
   };
   Gradient GradientOf(std::size_t i) const;
 

@@ -51,6 +51,23 @@ TEST(ReportTest, AJobWithoutStepsHasNoRates) {
   EXPECT_EQ(report.StepsPerSecond(), 0);
 }
 
+TEST(ReportTest, WorkersWithDifferentKernelsAreNotedOnce) {
+  JobReport report;
+  JobStatus status = TwoWorkers();
+  status.workers[1].kernels = "Haswell";
+  report.TakeStatus(status);
+  EXPECT_TRUE(report.notes.empty()) << "nothing is known of the other";
+  status.workers[0].kernels = "SkylakeX, in pieces";
+  report.TakeStatus(status);
+  report.TakeStatus(status);
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_EQ(report.notes[0],
+            "worker/0 multiplies with the kernels for SkylakeX, in pieces, worker/1 with those for "
+            "Haswell: the bits of this job depend on which hosts its workers have");
+  const nlohmann::json json = nlohmann::json::parse(ToJson(report));
+  EXPECT_EQ(json["workers"][1]["kernels"], "Haswell");
+}
+
 TEST(ReportTest, TextAndJsonSayTheSame) {
   JobReport report;
   report.mode = "hogwild";
