@@ -65,9 +65,7 @@ bool MultipliesSmallBatches(int threads) {
 
 std::string MatrixLibraryCore() { return openblas_get_corename(); }
 
-std::string MatrixKernels(int threads) {
-  return WithWays(openblas_get_corename(), WaysOf(threads));
-}
+std::string MatrixKernels(int threads) { return MatrixKernelsOf(MatrixKernelsCode(threads)); }
 
 std::uint64_t MatrixKernelsCode(int threads) {
   const auto* const core = std::ranges::find(kCores, std::string_view(openblas_get_corename()));

@@ -18,8 +18,7 @@ void WarnOfBlasCore() {
   if (::strcasecmp(given, taken.c_str()) == 0) return;
   LogWarning(
       "{} is {}, which OpenBLAS does not know or have: it multiplies with kernels for {}; unset "
-      "the "
-      "variable, and passel chooses those that suit this processor",
+      "the variable, and passel chooses those that suit this processor",
       kBlasCore, Quoted(given), taken);
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cluster/patience.h"
 #include "compute/matrix_kernels.h"
 #include "job/checkpoint_beginning.h"
@@ -167,12 +168,12 @@ Status CheckpointSaver::ChooseFirst() {
   resumed_step_ = from.global_step();
   // Of older checkpoints, programs of their own and GPUs nothing is known.
   const std::string then = from.parts()[0].Word(kKernelsKey);
-  if (const std::string now = MatrixKernels(config_.threads_per_worker);
-      !then.empty() && then != now) {
+  const std::string now = MatrixKernels(config_.threads_per_worker);
+  if (config_.mode.traits().rounds && !then.empty() && then != now) {
     other_kernels_ = fmt::format(
-        "{} was made with the kernels of OpenBLAS for {}, and here are those for {}: what this job "
-        "computes is right, but not bit for bit what one uninterrupted run would give",
-        resume_from_, then, now);
+        "{} was made with the matrix kernels {}, and here they are {}: what this job computes is "
+        "right, but not bit for bit what one uninterrupted run would give",
+        resume_from_, Quoted(then), Quoted(now));
   }
   away_ = WorkersAway(from.saved());
   if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
@@ -195,8 +196,11 @@ void CheckpointSaver::TellOfBeginning() const {
   if (const std::string& init = config_.checkpoints.init; !init.empty() && !resumed_.empty()) {
     LogInfo("--init {} is not used: this job goes on from a checkpoint", init);
   }
-  if (!other_kernels_.empty()) LogWarning("{}", other_kernels_);
-  if (!finished_.empty()) LogWarning("{}", finished_);
+  if (!finished_.empty()) {
+    LogWarning("{}", finished_);
+  } else if (!other_kernels_.empty()) {
+    LogWarning("{}", other_kernels_);
+  }
 }
 
 }  // namespace passel::job

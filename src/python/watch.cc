@@ -43,10 +43,13 @@ Watch::Gradient Watch::GradientOf(std::size_t i) const {
   const Tensor& tensor = tensors_.at(i);
   const nb::object gradient = nb::getattr(tensor.parameter, grad_);
   if (gradient.is_none()) return {};
+  // A negated view has the floats of what it negates, and a tensor of zeros may have none.
   const bool floats = tensor.plain && nb::getattr(gradient, dtype_).is(float32_) &&
-                      nb::cast<bool>(gradient.attr(is_contiguous_)());
-  if (!floats) return {kOther, nullptr, {}};
-  return {kFloats, reinterpret_cast<const float*>(Place(gradient)), gradient};
+                      nb::cast<bool>(gradient.attr(is_contiguous_)()) &&
+                      !nb::cast<bool>(gradient.attr(is_neg_)());
+  const auto* const place = reinterpret_cast<const float*>(floats ? Place(gradient) : 0);
+  if (place == nullptr) return {kOther, nullptr, {}};
+  return {kFloats, place, gradient};
 }
 
 std::int64_t Watch::Place(const nb::object& tensor) const {

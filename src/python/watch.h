@@ -51,7 +51,7 @@ class Watch {
   std::int64_t Writes(const nanobind::object& tensor) const;
 
   const nanobind::str data_ptr_{"data_ptr"}, version_{"_version"}, grad_{"grad"}, dtype_{"dtype"},
-      is_contiguous_{"is_contiguous"};
+      is_contiguous_{"is_contiguous"}, is_neg_{"is_neg"};
   const nanobind::object float32_;
   std::vector<Tensor> tensors_;
 };

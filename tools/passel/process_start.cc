@@ -40,15 +40,18 @@ constinit char g_cooperlake[] = "OPENBLAS_CORETYPE=Cooperlake";
 constinit char g_skylake[] = "OPENBLAS_CORETYPE=SkylakeX";
 constinit char g_haswell[] = "OPENBLAS_CORETYPE=Haswell";
 
+bool HasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
 // By what the processor can do. Null: OpenBLAS is left to choose.
 char* ChooseCore() {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return __builtin_cpu_supports("avx512bf16") ? g_cooperlake : g_skylake;
-  }
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? g_haswell : nullptr;
+  if (HasAvx512()) return __builtin_cpu_supports("avx512bf16") ? g_cooperlake : g_skylake;
+  return HasAvx2() ? g_haswell : nullptr;
 }
 
 bool IsWord(const char* given, const char* lower) {
@@ -62,10 +65,13 @@ bool IsWord(const char* given, const char* lower) {
 bool IsBeyondProcessor(const char* core) {
   __builtin_cpu_init();
   for (const char* wide : {"skylakex", "cooperlake", "sapphirerapids"}) {
-    if (IsWord(core, wide)) return !__builtin_cpu_supports("avx512f");
+    if (IsWord(core, wide)) return !HasAvx512();
   }
   for (const char* avx2 : {"haswell", "zen"}) {
-    if (IsWord(core, avx2)) return !__builtin_cpu_supports("avx2");
+    if (IsWord(core, avx2)) return !HasAvx2();
+  }
+  for (const char* fma4 : {"bulldozer", "piledriver", "steamroller", "excavator"}) {
+    if (IsWord(core, fma4)) return !__builtin_cpu_supports("fma4");
   }
   return false;
 }
@@ -151,7 +157,8 @@ char** WithBlasSettings(char** envp, bool even_if_it_is) {
   auto* const longer = reinterpret_cast<char**>(memory);
   std::size_t length = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    if (envp + i == threads || (chosen != nullptr && envp + i == core)) continue;
+    const bool is_core = ValueOf(envp[i], passel::job::kBlasCore) != nullptr;
+    if (envp + i == threads || (chosen != nullptr && is_core)) continue;
     longer[length++] = envp[i];
   }
   longer[length++] = g_one_thread;

@@ -101,9 +101,9 @@ def test_arguments_that_torch_optim_trips_over_are_refused():
         passel.torch.share(make(), "adam", betas=(0.9,))
 
 
-@pytest.mark.parametrize("odd", ["strides", "zeros", "kept"])
+@pytest.mark.parametrize("odd", ["strides", "negated", "zeros", "kept"])
 def test_gradients_of_every_kind_are_taken(odd):
-    """What PyTorch leaves in p.grad may lie in another order, or be somebody's who keeps it."""
+    """What PyTorch leaves in p.grad may lie in another order, be a negated view, or be somebody's who keeps it."""
     model, other = make(), make()
     kind, settings = OPTIMIZERS["adam"]
     kept = []
@@ -114,9 +114,23 @@ def test_gradients_of_every_kind_are_taken(odd):
             for p in model.parameters():
                 if odd == "strides" and p.dim() == 2:
                     p.grad = p.grad.t().contiguous().t()
+                elif odd == "negated":
+                    p.grad = torch._neg_view(-p.grad)
+                    assert p.grad.is_neg() and p.grad.is_contiguous()
                 kept.append((p.grad, p.grad.clone()))
             opt.step()
             assert all(p.grad is None for p in model.parameters())
     assert all(torch.equal(gradient, before) for gradient, before in kept)
     train(other, kind(other.parameters(), **settings), 5)
+    assert difference(model, other) < 1e-6
+
+
+def test_gradients_without_memory_are_zeros():
+    model, other = make(), make()
+    plain = torch.optim.SGD(other.parameters(), lr=0.1)
+    with passel.torch.share(model, "sgd", lr=0.1) as opt:
+        for net, optimizer in ((model, opt), (other, plain)):
+            loss_of(net).backward()
+            net[0].bias.grad = torch._efficientzerotensor(net[0].bias.shape)
+            optimizer.step()
     assert difference(model, other) < 1e-6
