@@ -11,7 +11,7 @@
 namespace passel {
 
 /// "Haswell, small batches by passel", "SkylakeX, in pieces": of a process whose products have that
-/// many threads. Two processes with the same name give the same bits for the same product.
+/// many threads. Two with the same name and number of threads give the same bits for a product.
 std::string MatrixKernels(int threads);
 
 /// The same as a number below 2^56, for a word that processes share; never 0.
