@@ -202,10 +202,14 @@ passel_status passel_read_optimizer_state(passel_job* job, passel_optimizer_stat
   });
 }
 
-passel_status passel_beginning(passel_job* job, uint64_t* number) {
+passel_status passel_beginning(passel_job* job, passel_first_values* first) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
-    if (number == nullptr) return passel::capi::Null("where the number goes");
-    PASSEL_ASSIGN_OR_RETURN(*number, worker.Beginning());
+    if (first == nullptr) return passel::capi::Null("where the first values go");
+    PASSEL_RETURN_IF_ERROR(passel::capi::CheckSize("passel_first_values", first->struct_size,
+                                                   passel::capi::kFirstValuesBytes));
+    PASSEL_ASSIGN_OR_RETURN(const Worker::FirstValues found, worker.Beginning());
+    passel::capi::WriteOut(
+        passel_first_values{0, found.number, found.global_step, found.is_own ? 1 : 0}, first);
     return {};
   });
 }

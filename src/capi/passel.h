@@ -131,6 +131,16 @@ typedef struct passel_description {
   const char* job_id; /* for passel ctl; valid until passel_leave() */
 } passel_description;
 
+/* With what the values of a job began. */
+typedef struct passel_first_values {
+  size_t struct_size;
+  uint64_t number; /* random: another one each time that first values, or those of a checkpoint,
+                    * become a job's */
+  int64_t
+      global_step; /* where they were: of the checkpoint, or of passel_initialize_with(); else 0 */
+  int32_t is_own;  /* 1: this process wrote them; 0 also in a chief that has come back to them */
+} passel_first_values;
+
 /* What the optimizer keeps beside the values. */
 typedef struct passel_optimizer_state {
   size_t struct_size;
@@ -227,11 +237,10 @@ PASSEL_API passel_status passel_initialize_with(passel_job* job, const float* co
                                                 const passel_optimizer_state* state,
                                                 double timeout_seconds);
 
-/* A random number of the values' beginning, the same for all workers: another one each time that
- * first values, or those of a checkpoint, become a job's. For what a program keeps of a job outside
- * of it. Errors: PASSEL_FAILED_PRECONDITION before passel_initialize(); those of asking a ps on
- * another host. */
-PASSEL_API passel_status passel_beginning(passel_job* job, uint64_t* number);
+/* How the values of the job began, the same for all workers but for is_own. For what a program
+ * keeps of a job outside of it. Errors: PASSEL_FAILED_PRECONDITION before passel_initialize();
+ * those of asking a ps on another host. */
+PASSEL_API passel_status passel_beginning(passel_job* job, passel_first_values* first);
 
 /* Copies the state of the optimizer. For any worker, between two steps. In mode barrier it is that
  * of the last round; in the others, where workers go on meanwhile, each float is of some time

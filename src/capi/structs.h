@@ -19,11 +19,13 @@ namespace passel::capi {
 // The sizes of the first version; later ones are larger.
 inline constexpr std::size_t kVariableBytes = 32, kOptionsBytes = 24, kDescriptionBytes = 32,
                              kOutcomeBytes = 32, kReadingBytes = 32, kSamplingBytes = 48,
-                             kBatchBytes = 32, kRatesBytes = 24, kStateBytes = 40;
+                             kBatchBytes = 32, kRatesBytes = 24, kStateBytes = 40,
+                             kFirstValuesBytes = 32;
 static_assert(sizeof(void*) != 8 ||
               (offsetof(passel_variable, group) == kVariableBytes &&
                sizeof(passel_rates) == kRatesBytes &&
                sizeof(passel_optimizer_state) == kStateBytes &&
+               sizeof(passel_first_values) == kFirstValuesBytes &&
                sizeof(passel_options) == kOptionsBytes &&
                sizeof(passel_description) == kDescriptionBytes &&
                sizeof(passel_outcome) == kOutcomeBytes && sizeof(passel_reading) == kReadingBytes &&

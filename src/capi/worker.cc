@@ -57,6 +57,7 @@ Status Worker::Initialize(const float* const* values, const GivenState* state, D
     PASSEL_RETURN_IF_ERROR(checkpoints_->resumes() ? checkpoints_->Restore(*store_)
                            : state != nullptr      ? BeginWith(values, *state, optimizer, *store_)
                                                    : store_->Initialize(fill));
+    wrote_values_ = true;
   }
   const Status there = job::AwaitFirstValues(settings_.task, settings_.config, deadline, *store_);
   if (there.code() == Code::kDeadlineExceeded && !store_->initialized()) {
@@ -130,14 +131,18 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
   return checkpoints_->Save(OthersNow(), *store_, deadline);
 }
 
-Result<std::uint64_t> Worker::Beginning() {
+Result<Worker::FirstValues> Worker::Beginning() {
   if (!initialized_) {
     return FailedPrecondition(
         "the variables have no values yet: call passel_initialize() before passel_beginning()");
   }
-  if (remote_) return remote_->Cohort();
-  // Relaxed: written before `initialized`.
-  return Lead().state->cohort.load(std::memory_order_relaxed);
+  ShardBeginning lead;
+  if (remote_) {
+    PASSEL_ASSIGN_OR_RETURN(lead, remote_->BeginningOf(0));
+  } else {
+    lead = LookAtShard(Lead());
+  }
+  return FirstValues{lead.cohort, lead.restored_step, wrote_values_};
 }
 
 Result<const OptimizerState*> Worker::ReadState() {

@@ -49,8 +49,13 @@ class Worker {
 
   /// `values`: null, or a pointer for each variable. `state`: null, or with what it begins.
   Status Initialize(const float* const* values, const GivenState* state, Deadline deadline);
-  /// ShardState::cohort. Errors: those of RemoteJob::Cohort().
-  Result<std::uint64_t> Beginning();
+  struct FirstValues {
+    std::uint64_t number = 0;  ///< ShardState::cohort
+    std::int64_t global_step = 0;
+    bool is_own = false;  ///< this process wrote them
+  };
+  /// Errors: those of RemoteJob::BeginningOf().
+  Result<FirstValues> Beginning();
   /// Valid until the next call, and as long as this worker.
   Result<const OptimizerState*> ReadState();
   /// nullopt: a view in rounds, a copy elsewhere.
@@ -116,6 +121,7 @@ class Worker {
   std::unique_ptr<Sampler> sampler_;
   std::optional<OptimizerState> state_;  // that was read last
   bool initialized_ = false;
+  bool wrote_values_ = false;
   bool pulled_ = false;            // since the last push
   std::optional<ParamView> view_;  // of the last pull
   std::optional<GradientBuffer> gradient_;

@@ -128,7 +128,8 @@ Result<Errand> RemoteDoor::TellBeginning() {
                  {"initialized", seen.initialized},
                  {"cohort", seen.cohort},
                  {"version", seen.version},
-                 {"global_step", seen.global_step}},
+                 {"global_step", seen.global_step},
+                 {"restored_step", seen.restored_step}},
                 ""};
 }
 

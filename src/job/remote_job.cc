@@ -296,11 +296,6 @@ Status RemoteJob::CheckOneBeginning() {
   });
 }
 
-Result<std::uint64_t> RemoteJob::Cohort() {
-  PASSEL_ASSIGN_OR_RETURN(const ShardBeginning lead, BeginningOf(0));
-  return lead.cohort;
-}
-
 Result<ShardBeginning> RemoteJob::BeginningOf(int shard) {
   if (IsHere(static_cast<std::size_t>(shard))) return LookAtShard(here_->arena(shard).memory());
   PASSEL_ASSIGN_OR_RETURN(const Errand answer, AskOfArena(shard, {{"ask", "beginning"}}));
@@ -310,6 +305,7 @@ Result<ShardBeginning> RemoteJob::BeginningOf(int shard) {
   PASSEL_ASSIGN_OR_RETURN(seen.cohort, Field<std::uint64_t>(said, "cohort"));
   PASSEL_ASSIGN_OR_RETURN(seen.version, Field<std::uint64_t>(said, "version"));
   PASSEL_ASSIGN_OR_RETURN(seen.global_step, Field<std::int64_t>(said, "global_step"));
+  PASSEL_ASSIGN_OR_RETURN(seen.restored_step, Field<std::int64_t>(said, "restored_step"));
   return seen;
 }
 

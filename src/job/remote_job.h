@@ -76,8 +76,8 @@ class RemoteJob {
   /// All ps have values of one beginning, or none has any. Errors: kDataLoss, naming one that has
   /// lost its own.
   Status CheckOneBeginning();
-  /// ShardState::cohort, of a job that has values. Errors: those of AskPs().
-  Result<std::uint64_t> Cohort();
+  /// What that one has. Errors: those of AskPs().
+  Result<ShardBeginning> BeginningOf(int shard);
   /// Steps whose updates some ps had then.
   std::int64_t StepsLeft() const { return steps_left_; }
   /// Of the chief: an arena of that plan in place of each that there is; AgreeOnPlan() follows.
@@ -114,7 +114,6 @@ class RemoteJob {
   std::shared_ptr<fabric::ControlLine> MakeLine(int shard) const;
   Status Attach();
   bool IsHere(std::size_t shard) const { return !ps_[shard].elsewhere; }
-  Result<ShardBeginning> BeginningOf(int shard);
   Result<Errand> Ask(int shard, const Json& question, std::string_view bytes, Deadline deadline,
                      std::size_t most = kMostBytes);
   Result<Errand> AskOnce(int shard, const Json& question, std::string_view bytes, Deadline deadline,

@@ -152,12 +152,13 @@ void Job::Initialize(const nb::list& values, std::optional<std::int64_t> step,
   });
 }
 
-std::uint64_t Job::Beginning() {
+std::tuple<std::uint64_t, std::int64_t, bool> Job::Beginning() {
   const Turn turn(busy_);
   CheckIn();
-  std::uint64_t number = 0;
-  WithoutGil([&] { return passel_beginning(job_, &number); });
-  return number;
+  passel_first_values first{};
+  first.struct_size = sizeof first;
+  WithoutGil([&] { return passel_beginning(job_, &first); });
+  return {first.number, first.global_step, first.is_own != 0};
 }
 
 std::tuple<std::int64_t, std::vector<std::string>, nb::list> Job::ReadState() {

@@ -36,7 +36,8 @@ class Job {
   void Initialize(const nanobind::list& values, std::optional<std::int64_t> step,
                   const std::vector<std::string>& names, const nanobind::list& slots,
                   double timeout);
-  std::uint64_t Beginning();
+  /// passel_beginning(): number, global_step, is_own.
+  std::tuple<std::uint64_t, std::int64_t, bool> Beginning();
   /// Step, names of the slot variables, and arrays of the caller's as Initialize() takes them.
   std::tuple<std::int64_t, std::vector<std::string>, nanobind::list> ReadState();
   /// `how`: PASSEL_PULL_*. Returns the dict of arrays, at every call the same one.
@@ -100,6 +101,7 @@ class Job {
     const nanobind::object* in_gradients = nullptr;
   };
   struct Given;  // arrays as pointers
+  struct Kept;
   void CheckIn() const;
   static Shown MakeShown(const void* place, std::shared_ptr<LentMemory> memory,
                          const Variable& variable, Access access);

@@ -148,15 +148,33 @@ void Job::ZeroGradients() {
   }
 }
 
+// At its end PyTorch has the memory of its gradients again.
+struct Job::Kept {
+  explicit Kept(std::vector<Arrays>& of) : arrays(of) {}
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  ~Kept() {
+    for (Arrays& own : arrays) own.taken = {};
+  }
+  std::vector<Arrays>& arrays;
+};
+
 std::vector<std::size_t> Job::TakeGradients(const Watch& watch) {
   using enum Watch::Gradient::Kind;
   const Turn turn(busy_);
   CheckIn();
   std::vector<std::size_t> others;
   if (!gradients_lent_) return others;
+  const Kept kept(arrays_);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    arrays_[i].taken = watch.GradientOf(i);
-    if (arrays_[i].taken.kind == kOther) others.push_back(i);
+    Watch::Gradient gradient = watch.GradientOf(i);
+    if (gradient.kind == kMisshapen) {
+      Raise(PASSEL_INVALID_ARGUMENT,
+            "the gradient of \"" + variables_[i].name +
+                "\" has another shape than the parameter: set p.grad to a tensor of its shape");
+    }
+    if (gradient.kind == kOther) others.push_back(i);
+    arrays_[i].taken = std::move(gradient);
   }
   {
     const nb::gil_scoped_release without;
@@ -167,7 +185,6 @@ std::vector<std::size_t> Job::TakeGradients(const Watch& watch) {
       if (taken.kind == kNone) std::memset(Lent(i), 0, bytes);
     }
   }
-  for (Arrays& own : arrays_) own.taken = {};  // so that PyTorch has the memory again
   return others;
 }
 

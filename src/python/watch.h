@@ -27,13 +27,13 @@ class Watch {
   /// Sets the attribute grad of each parameter to None.
   void DropGradients() const;
 
-  /// The first parameter whose memory is another one than at Point() (true), or which was written
-  /// to since NoteValues() (false); none: nothing of that.
+  /// The first parameter whose memory or shape is another one than at Point() (true), or which was
+  /// written to since NoteValues() (false); none: nothing of that.
   std::optional<std::tuple<std::size_t, bool>> Changed() const;
 
   /// What the attribute grad of a parameter is.
   struct Gradient {
-    enum class Kind : std::uint8_t { kNone, kFloats, kOther };
+    enum class Kind : std::uint8_t { kNone, kFloats, kOther, kMisshapen };
     Kind kind = Kind::kNone;
     const float* floats = nullptr;  ///< with kFloats: as many as the parameter has, in its order
     nanobind::object owner;         ///< of `floats`
@@ -42,16 +42,18 @@ class Watch {
 
  private:
   struct Tensor {
-    nanobind::object parameter;
+    nanobind::object parameter, shape;
     bool plain = false;
     std::int64_t place = 0;   // an address
     std::int64_t values = 0;  // PyTorch's count of writes, when they were noted
   };
+  bool HasShape(const nanobind::object& tensor, const Tensor& of) const;
+  bool IsContiguous(const nanobind::object& tensor) const;
   std::int64_t Place(const nanobind::object& tensor) const;
   std::int64_t Writes(const nanobind::object& tensor) const;
 
   const nanobind::str data_ptr_{"data_ptr"}, version_{"_version"}, grad_{"grad"}, dtype_{"dtype"},
-      is_contiguous_{"is_contiguous"}, is_neg_{"is_neg"};
+      shape_{"shape"}, is_contiguous_{"is_contiguous"}, is_neg_{"is_neg"};
   const nanobind::object float32_;
   std::vector<Tensor> tensors_;
 };

@@ -57,6 +57,7 @@ ShardBeginning LookAtShard(const ShardMemory& shard) {
   seen.initialized = state.initialized.load(std::memory_order_acquire) != 0;
   // Relaxed: written before `initialized`.
   seen.cohort = state.cohort.load(std::memory_order_relaxed);
+  seen.restored_step = state.restored_step.load(std::memory_order_relaxed);
   return seen;
 }
 

@@ -43,7 +43,7 @@ struct ShardBeginning {
   bool initialized = false;
   std::uint64_t cohort = 0;
   Version version = 0;
-  std::int64_t global_step = 0;  ///< of the lead
+  std::int64_t global_step = 0, restored_step = 0;  ///< of the lead
 };
 ShardBeginning LookAtShard(const ShardMemory& shard);
 /// Values that a former ps took with it are gone: to begin anew with some of the shards would look

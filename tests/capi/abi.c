@@ -59,6 +59,11 @@ int main(void) {
   FIELD(passel_optimizer_state, num_slots);
   FIELD(passel_optimizer_state, names);
   FIELD(passel_optimizer_state, slots);
+  SIZE(passel_first_values);
+  FIELD(passel_first_values, struct_size);
+  FIELD(passel_first_values, number);
+  FIELD(passel_first_values, global_step);
+  FIELD(passel_first_values, is_own);
   NUMBER(PASSEL_ABI_VERSION);
   NUMBER(PASSEL_OK);
   NUMBER(PASSEL_INVALID_ARGUMENT);

@@ -48,9 +48,12 @@ int main(void) {
   int64_t step = 0;
   GOOD(passel_global_step(job, &step));
   TRUE(step == kFirstStep);
-  uint64_t beginning = 0;
-  GOOD(passel_beginning(job, &beginning));
-  printf("beginning %llu\n", (unsigned long long)beginning);
+  passel_first_values first;
+  memset(&first, 0, sizeof first);
+  first.struct_size = sizeof first;
+  GOOD(passel_beginning(job, &first));
+  TRUE(first.global_step == kFirstStep);
+  printf("beginning %llu\n", (unsigned long long)first.number);
 
   /* The moment stays 2 with gradients of 1. */
   float expected[2] = {0, 0};

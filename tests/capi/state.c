@@ -36,6 +36,13 @@ static passel_optimizer_state Empty(void) {
   return state;
 }
 
+static passel_first_values First(void) {
+  passel_first_values first;
+  memset(&first, 0, sizeof first);
+  first.struct_size = sizeof first;
+  return first;
+}
+
 static void Push(passel_job* job) {
   GOOD(passel_pull(job, PASSEL_PULL_AUTO));
   for (size_t v = 0; v < 2; ++v) {
@@ -51,7 +58,7 @@ int main(void) {
   passel_optimizer_state state = Empty();
   BAD(passel_read_optimizer_state(NULL, &state), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_initialize_with(NULL, NULL, &state, 1), PASSEL_INVALID_ARGUMENT, "the job is NULL");
-  uint64_t first = 0, second = 0, again = 0;
+  passel_first_values first = First(), second = First(), again = First();
   BAD(passel_beginning(NULL, &first), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   GOOD(Open("optimizer=adagrad", &job));
   BAD(passel_beginning(job, &first), PASSEL_FAILED_PRECONDITION,
@@ -89,8 +96,13 @@ int main(void) {
   name = "Adagrad";
   state.names = &name;
   GOOD(passel_initialize_with(job, NULL, &state, 10));
-  BAD(passel_beginning(job, NULL), PASSEL_INVALID_ARGUMENT, "where the number goes is NULL");
+  BAD(passel_beginning(job, NULL), PASSEL_INVALID_ARGUMENT, "where the first values go is NULL");
+  first.struct_size = 8;
+  BAD(passel_beginning(job, &first), PASSEL_INVALID_ARGUMENT,
+      "struct_size of passel_first_values is 32 to 4096 bytes, not 8");
+  first = First();
   GOOD(passel_beginning(job, &first));
+  TRUE(first.global_step == 8 && first.is_own == 1);
   int64_t step = 0;
   GOOD(passel_global_step(job, &step));
   TRUE(step == 8);
@@ -111,7 +123,7 @@ int main(void) {
   TRUE(read.step == 8 && read.slots[1][0] == 1.0F); /* a copy */
   GOOD(passel_read_optimizer_state(job, &read));
   GOOD(passel_beginning(job, &again));
-  TRUE(first != 0 && again == first);
+  TRUE(first.number != 0 && again.number == first.number && again.global_step == 8);
   TRUE(read.step == 9 && read.slots[0][0] == 1.1F && read.slots[1][0] == 2.0F);
   GOOD(passel_leave(job));
   BAD(passel_read_optimizer_state(job, &read), PASSEL_FAILED_PRECONDITION, "has left the job");
@@ -121,7 +133,7 @@ int main(void) {
   state.step = 3;
   GOOD(passel_initialize_with(job, NULL, &state, 10));
   GOOD(passel_beginning(job, &second));
-  TRUE(second != first);
+  TRUE(second.number != first.number && second.global_step == 3);
   Push(job);
   GOOD(passel_wait(job, 10, NULL));
   GOOD(passel_read_optimizer_state(job, &read));

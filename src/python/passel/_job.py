@@ -1,6 +1,7 @@
 """join() and the job that it returns."""
 
 import atexit
+import multiprocessing
 import os
 import sys
 import warnings
@@ -18,7 +19,7 @@ from ._sampler import Sampler, whole
 Pull = Literal["auto", "view", "copy"]
 
 PULLS = {"auto": 0, "view": 1, "copy": 2}
-_open: "weakref.ref[Job] | None" = None
+_open: "Job | None" = None  # until it leaves: no collector of garbage ends a job whose memory somebody has
 
 
 class Outcome(NamedTuple):
@@ -67,6 +68,7 @@ class Job:
         self._left = False
         self._before_leave: list[Callable[[], None]] = []  # unless an error is why it leaves
         self._at_leave: list[Callable[[], None]] = []
+        self._after_save: list[Callable[[], None]] = []
         self._rank, self._world_size, self._is_chief, self._is_alone, self._id = core.describe()
         self._pid = os.getpid()
 
@@ -274,7 +276,10 @@ class Job:
 
         Between two steps: what was pulled and what the gradients held is void.
         """
-        return self._core.save(self._timeout if timeout is None else _arguments.seconds(timeout))
+        step = self._core.save(self._timeout if timeout is None else _arguments.seconds(timeout))
+        for renew in self._after_save:
+            renew()
+        return step
 
     def say_alive(self) -> None:
         """For a step without a push that takes minutes.
@@ -307,7 +312,10 @@ class Job:
             self._before_leave.pop()()
 
     def _leave_now(self) -> None:
+        global _open
         self._left = True
+        if _open is self:
+            _open = None
         try:
             self._core.leave()
         finally:
@@ -394,8 +402,8 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
     Raises an Error of this package whose text names the limit, the value and the fix.
     """
     global _open
-    before = None if _open is None else _open()
-    if before is not None and not before._left:
+    before = _open
+    if before is not None:
         if before._pid != os.getpid():
             raise FailedPrecondition(
                 "this process is a child of one that has a job open, by fork(), and has its "
@@ -405,8 +413,14 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
     first, each, outcome = _timeouts(timeout, settings)
     shapes, values = _arguments.variables(variables)
     step, names, slots = _arguments.state(optimizer_state, shapes)
-    core = _core.Job(_arguments.settings(settings), list(shapes), [list(shape) for shape in shapes.values()],
-                     _arguments.groups(groups, shapes))
+    try:
+        core = _core.Job(_arguments.settings(settings), list(shapes), [list(shape) for shape in shapes.values()],
+                         _arguments.groups(groups, shapes))
+    except AlreadyExists as error:
+        if _launcher() is None:
+            raise
+        raise AlreadyExists(f"{error}; or, if {_launcher()} has started this process in a worker of passel run: passel run "
+                            "starts the workers itself, so call here what that would start") from None
     job = Job(core, shapes, each, outcome)
     try:
         core.initialize(values, step, names, slots, first)
@@ -414,8 +428,20 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
         job.leave()
         raise
     job._listen()
-    _open = weakref.ref(job)
+    _open = job
+    if job._is_alone and (launcher := _launcher()) is not None:
+        warnings.warn(f"this process trains alone, though {launcher} has started it, perhaps beside others: if these are to "
+                      "train together, start them by passel run --workers N -- python ..., which tells them of each other",
+                      stacklevel=2)
     return job
+
+
+def _launcher() -> str | None:
+    """What starts processes that belong together, if it has started this one."""
+    world = os.environ.get("WORLD_SIZE", "")
+    if "RANK" in os.environ and world.isdecimal() and int(world) > 1:
+        return f"torchrun (WORLD_SIZE={world})"
+    return None if multiprocessing.parent_process() is None else "multiprocessing"
 
 
 def _timeouts(timeout: float | None, settings: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -429,9 +455,8 @@ def _timeouts(timeout: float | None, settings: Mapping[str, Any]) -> tuple[float
 
 
 def _in_child() -> None:
-    job = None if _open is None else _open()
-    if job is not None:
-        job._core.keep_gradients()
+    if _open is not None:
+        _open._core.keep_gradients()
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -439,7 +464,6 @@ os.register_at_fork(after_in_child=_in_child)
 
 @atexit.register
 def _leave_open() -> None:
-    job = None if _open is None else _open()
-    if job is not None:
-        job._leave_quietly()
+    if _open is not None:
+        _open._leave_quietly()
     _signals.end()

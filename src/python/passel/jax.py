@@ -35,7 +35,8 @@ class SharedTree:
     def pull(self) -> Any:
         """The values of now, as arrays of JAX that nobody changes: copies, since JAX takes its arrays for constant."""
         values = self.job.pull("view" if self._is_stable() else "copy")
-        return jax.tree_util.tree_unflatten(self._structure, [jnp.array(values[name], copy=True) for name in self._names])
+        # JAX may look at memory of NumPy later than when it is given it, also for a copy.
+        return jax.tree_util.tree_unflatten(self._structure, [jnp.asarray(np.array(values[name])) for name in self._names])
 
     def push(self, gradients: Any, timeout: float | None = None) -> Outcome:
         """Hands in a gradient for each leaf, and waits for the update."""
@@ -71,9 +72,14 @@ def share(params: Any, optimizer: str = "adamw", lr: float = 1e-3, *, timeout: f
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "value"
         if not hasattr(leaf, "dtype") or leaf.dtype != np.float32:
             what = getattr(leaf, "dtype", type(leaf).__name__)
-            raise InvalidArgument(f"the leaf {name!r} is of {what}, and passel trains float32: give it .astype(jnp.float32)")
+            fix = "keep random keys out of params" if _is_key(leaf) else "give it .astype(jnp.float32)"
+            raise InvalidArgument(f"the leaf {name!r} is of {what}, and passel trains float32: {fix}")
         if name in first:
             raise InvalidArgument(f"two leaves have the name {name!r}: use other keys")
         first[name] = np.ascontiguousarray(np.asarray(leaf)).reshape(leaf.shape)
     job = join(first, timeout=timeout, optimizer=optimizer, learning_rate=lr, **settings)
     return SharedTree(job, list(first), structure)
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -41,8 +41,26 @@ def test_what_was_pulled_is_no_memory_of_the_job(mode):
         assert [float(tree["w"][5]) for tree in trees] == [0, -1, -2, -3]
 
 
+@pytest.mark.parametrize("mode", ["hogwild", "barrier"])
+@pytest.mark.parametrize("elements", [1 << 10, 1 << 20])
+def test_what_was_pulled_is_of_then_while_jax_is_busy(mode, elements):
+    heavy = jax.jit(lambda x: sum(jnp.sin(x + i).sum() for i in range(40)))
+    x, gradients = jnp.ones(1 << 21), {"w": -np.ones(elements, np.float32)}
+    heavy(x).block_until_ready()
+    with passel.jax.share({"w": jnp.zeros(elements)}, "sgd", lr=1.0, mode=mode) as shared:
+        for step in range(4):
+            running = heavy(x)
+            tree = shared.pull()
+            shared.push(gradients)
+            shared.job.pull("copy")
+            assert float(tree["w"].min()) == float(tree["w"].max()) == step
+            running.block_until_ready()
+
+
 def test_what_cannot_be_is_said_in_one_sentence():
     bad = passel.InvalidArgument
+    with pytest.raises(bad, match="'w' is of key<.*: keep random keys out of params"):
+        passel.jax.share({"w": jax.random.key(0)})
     with pytest.raises(bad, match="the leaf 'w' is of bfloat16, and passel trains float32"):
         passel.jax.share({"w": jnp.zeros(3, jnp.bfloat16)})
     with pytest.raises(bad, match="the leaf 'w' is of float, and"):

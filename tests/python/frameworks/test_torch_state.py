@@ -342,7 +342,7 @@ class Worker:
     def __init__(self, rank, step, beginning=1):
         self.rank, self.global_step, self.is_chief = rank, step, rank == 0
         self.world_size, self.is_alone, self.id = 2, False, "made-up"
-        self._core = types.SimpleNamespace(beginning=lambda: beginning)
+        self._core = types.SimpleNamespace(beginning=lambda: (beginning, 0, False))
 
 
 @pytest.mark.parametrize("fails", [False, True])

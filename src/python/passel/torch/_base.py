@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .._errors import Cancelled, FailedPrecondition, InvalidArgument
+from .._errors import Cancelled, DeadlineExceeded, Diverged, FailedPrecondition, InvalidArgument
 from .._job import Job, Outcome
 from ._beside import Beside, check_readable
 from ._buffers import Buffers
@@ -36,6 +36,7 @@ class JobOptimizer(torch.optim.Optimizer):
     """share(state_dict=) had rates that a scheduler had changed."""
     def __init__(self, groups: list[dict[str, Any]], defaults: dict[str, Any]) -> None:
         self._complete = False
+        self._stands = False  # a push whose outcome is not known
         super().__init__(groups, defaults)
         self._complete = True
 
@@ -46,7 +47,6 @@ class JobOptimizer(torch.optim.Optimizer):
         self._beside = beside
         self._push_every = push_every
         self._waiting = 0  # steps since the last push
-        self._stands = False  # a push whose outcome is not known
         self._fails = False
         self._outcome: tuple[Any, ...] | None = None
         self._followers: list[tuple[Any, int]] = []
@@ -56,8 +56,10 @@ class JobOptimizer(torch.optim.Optimizer):
         self._schedulers: dict[str, Any] = {}  # of those that are tracked
         self._epochs: collections.deque[tuple[int, tuple[int, ...]]] = collections.deque(maxlen=_REMEMBERED)
         self._resumed_epochs: dict[str, int] = {}
+        self._lacks = ""  # why what track() finds is of other steps than this worker
         job._before_leave.append(self._push_rest)
         job._at_leave.append(self._after_leave)
+        job._after_save.append(self._renew)
         if beside is not None and job.global_step > 0 and not self.is_fresh:
             self._resume(beside)
 
@@ -106,6 +108,9 @@ class JobOptimizer(torch.optim.Optimizer):
             if self._schedules(what) and _counts(what):
                 self._schedulers[name] = what
                 self._epochs.clear()
+            if self._lacks:
+                warnings.warn(f"{self._lacks}: what is tracked goes on from there", stacklevel=2)
+                self._lacks = ""
             if name in self._resumed:
                 self._take_up(name, what)
 
@@ -127,7 +132,6 @@ class JobOptimizer(torch.optim.Optimizer):
         """As Job.save(), and what is tracked beside it. Returns the global step."""
         self._settle()
         step = self.job.save(timeout)
-        self._renew()
         if self._beside is not None:
             self._beside.commit(step, self._state_beside(None))
         return step
@@ -152,6 +156,10 @@ class JobOptimizer(torch.optim.Optimizer):
         while not self.job._left and not self.job.stopped and time.monotonic() < deadline:
             time.sleep(0.01)
         return not self.job._left and self.job.stopped
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise FailedPrecondition("an optimizer of share() is this worker's place in its job and cannot be copied or saved: give "
+                                 "copy.deepcopy(), torch.save() or pickle its state_dict()")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if getattr(self, "_complete", False):
@@ -192,7 +200,11 @@ class JobOptimizer(torch.optim.Optimizer):
         """Waits for the outcome of a push that stands, whose gradients are not to be touched before."""
         if not self._stands:
             return
-        outcome = self.job.wait() if self._core.pushed() or self.job._skips else None
+        try:
+            outcome = self.job.wait() if self._core.pushed() or self.job._skips else None
+        except DeadlineExceeded as error:
+            in_words_of_steps(error)
+            raise
         self._stands = False
         self._take()
         if outcome is not None:
@@ -241,19 +253,26 @@ class JobOptimizer(torch.optim.Optimizer):
         return {name: each.last_epoch for name, each in self._schedulers.items()}
 
     def _resume(self, beside: Beside) -> None:
-        step = self.job.global_step
+        _, began, is_own = self._core.beginning()
+        # A chief that comes again, into values that have gone on, takes what it has tracked last.
+        comes_again = self.job.is_chief and not is_own
+        step = began if is_own else self.job.global_step
         found, state = beside.newest(step)
+        is_late = found != step if self.job.is_chief else found < began
+        if state is None or is_late:
+            there = f"the newest file beside its checkpoints in {beside.folder} is of step {found}" if state else (
+                f"nothing is beside its checkpoints in {beside.folder}")
+            if comes_again:
+                self._lacks = f"the chief comes again at global step {step}, and {there}"
+            elif began > 0:
+                warnings.warn(f"the job goes on from global step {began}, and {there}: buffers and what is tracked " + (
+                    "are of then, and random state begins anew" if state else "begin anew"), stacklevel=6)
         if state is None:
-            warnings.warn(f"the job goes on from global step {step}, and nothing is beside its checkpoint in "
-                          f"{beside.folder}: buffers and what is tracked begin anew", stacklevel=6)
             return
-        if found != step:
-            warnings.warn(f"the job goes on from global step {step}, and the newest file beside its checkpoints in {beside.folder} "
-                          f"is of step {found}: buffers and what is tracked are of then, and random state begins anew", stacklevel=6)
-        self._resumed, self._saved_groups = dict(state["tracked"]), state.get("groups", [])
-        self._resumed_epochs = dict(state.get("epochs", {}))
+        self._resumed, self._saved_groups = state["tracked"], state["groups"]
+        self._resumed_epochs = state["epochs"]
         self._buffers.restore(state["buffers"])
-        if found == step and self.job.is_chief:
+        if is_own and found == step and self.job.is_chief:
             set_random_state(state["random"])
 
     def _schedules(self, what: Any) -> bool:
@@ -264,6 +283,13 @@ class JobOptimizer(torch.optim.Optimizer):
         if self._beside is not None and self.job.is_chief:
             self._beside.commit_newest(self._state_beside)
         self._buffers.close(comes_again=self._fails)
+
+
+def in_words_of_steps(error: BaseException) -> None:
+    """What a sentence says of push() and wait(), said of this optimizer."""
+    if isinstance(error, DeadlineExceeded | Diverged):
+        said = str(error).replace("call wait() again", "go on with zero_grad() and step(), which wait for it again")
+        error.args = (said.replace("overwrite it and push again", "call zero_grad() and go on with another batch"),)
 
 
 def _counts(scheduler: Any) -> bool:

@@ -16,6 +16,7 @@ from .._errors import InvalidArgument
 
 _LOOKS = 0.2  # seconds between looks at the index
 _SET = re.compile(r"model\.ckpt-(\d+)(-\d+-of-\d+)?\.safetensors")
+_HAS = {"tracked", "groups", "epochs", "buffers", "random"}
 _BESIDE = re.compile(r"model\.ckpt-(\d+)\.torch")
 
 
@@ -70,7 +71,10 @@ class Beside:
         """That of the checkpoint of `step`, else of the last one before it; its step."""
         for found in sorted((each for each in self._of(_BESIDE) if each <= step), reverse=True):
             try:
-                return found, torch.load(self.folder / f"model.ckpt-{found}.torch", weights_only=True)
+                state = torch.load(self.folder / f"model.ckpt-{found}.torch", weights_only=True)
+                if lacking := _HAS - set(state):
+                    raise InvalidArgument(f"it has no {sorted(lacking)[0]!r}")
+                return found, state
             except FileNotFoundError:  # the chief has just deleted it
                 continue
             except Exception as error:  # whatever PyTorch raises for what was not written here

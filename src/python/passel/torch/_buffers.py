@@ -35,9 +35,15 @@ def check_policy(policy: Any, module: torch.nn.Module) -> None:
         raise InvalidArgument(f'buffers= takes "own" (each worker has its own) or "chief" (all have the chief\'s), not '
                               f"{policy!r}: use one of them")
     for name, buffer in module.named_buffers():
-        if policy == "chief" and buffer.device.type != "cpu":
+        if policy == "chief" and not _has_floats_here(buffer):
+            where = f"on the device {buffer.device}" if buffer.device.type != "cpu" else f"of the layout {buffer.layout}"
             raise InvalidArgument(f'buffers="chief" takes the chief\'s through memory of the host, and the buffer {name!r} is '
-                                  f'on the device {buffer.device}: use buffers="own", or the model on the CPU')
+                                  f'{where}: use buffers="own", or a dense one on the CPU')
+
+
+def _has_floats_here(buffer: torch.Tensor) -> bool:
+    """Whether it can lie in a file that others map."""
+    return buffer.device.type == "cpu" and buffer.layout is torch.strided
 
 
 class Buffers:
@@ -48,10 +54,11 @@ class Buffers:
         self._words: Any = None
         self._ranks = job.world_size
         self._follows = policy == "chief" and not job.is_chief
-        shared = {name: buffer for name, buffer in self._buffers.items() if buffer.device.type == "cpu"}
-        if not shared or job.is_alone:
+        self._shared = {name: buffer for name, buffer in self._buffers.items() if _has_floats_here(buffer)}
+        self._has_newer = False  # than any checkpoint: of this worker's life before, or of the chief
+        if not self._shared or job.is_alone:
             return
-        self._open(shared, job)
+        self._open(self._shared, job)
 
     def stepped(self, global_step: int) -> None:
         """After an update of this worker."""
@@ -65,11 +72,11 @@ class Buffers:
         return {name: buffer.detach().to("cpu", copy=True) for name, buffer in self._buffers.items()}
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
-        """What state() has given, unless a life of this worker before has left newer ones."""
-        if self._words is not None and self._words[self._word] > 0:
-            return
+        """What state() has given, where nothing newer is in the file of the host."""
         with torch.no_grad():
             for name, values in state.items():
+                if self._has_newer and name in self._shared:
+                    continue
                 if name in self._buffers and self._buffers[name].shape == values.shape:
                     self._buffers[name].copy_(values)
 
@@ -80,9 +87,8 @@ class Buffers:
         if not comes_again:
             self._words[self._word] = -abs(self._words[self._word])
         words, self._words = self._words, None
-        for buffer in self._buffers.values():
-            if buffer.device.type == "cpu":
-                buffer.data = buffer.detach().clone()
+        for buffer in self._shared.values():
+            buffer.data = buffer.detach().clone()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if all(words[rank * len(words) // self._ranks] <= 0 for rank in range(self._ranks)):
@@ -99,7 +105,7 @@ class Buffers:
             end += (buffer.numel() * buffer.element_size() + _LINE - 1) // _LINE * _LINE
         layout = repr([(name, tuple(b.shape), str(b.dtype)) for name, b in buffers.items()] + [job.world_size])
         folder = _runtime_folder()
-        beginning = f"torch-{job.id}-{job._core.beginning():016x}-"
+        beginning = f"torch-{job.id}-{job._core.beginning()[0]:016x}-"
         _delete_old(folder, job.id, beginning)
         self._path = folder / f"{beginning}{zlib.crc32(layout.encode()):08x}"
         self._file = _opened(self._path, end * job.world_size)
@@ -112,6 +118,7 @@ class Buffers:
         self._mine = bytes_of[job.rank * end + _LINE:(job.rank + 1) * end]
         lived = 0 < self._words[self._word] <= step
         late = not lived and 0 < self._words[0] <= step
+        self._has_newer = lived or late
         if not lived:
             self._words[self._word] = 0
         for name, buffer in buffers.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .._errors import DeadlineExceeded
+from .._errors import DeadlineExceeded, Diverged, FailedPrecondition
 from .._job import Job
 from ._base import JobOptimizer
 from ._beside import Beside
@@ -31,14 +31,14 @@ class DeltaOptimizer(JobOptimizer):
 
     def begin(self, job: Job, shared: Mapping[str, torch.nn.Parameter], push_every: int, buffers: Buffers,
               beside: Beside | None) -> None:
-        self._names = list(shared)
-        self._own = [parameter.data for parameter in shared.values()]
+        self._shared = shared
+        self._shapes = [parameter.shape for parameter in shared.values()]
         self._begin(job, buffers, beside, push_every)
         self.track(inner=self._inner)
         self._link()
-        self._start = [torch.empty(parameter.shape) for parameter in shared.values()]
+        self._start = [torch.empty(shape, dtype=torch.float32, device="cpu") for shape in self._shapes]
         self._centre()
-        torch._foreach_copy_(self._own, self._start)
+        torch._foreach_copy_(self._own(), self._start)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -76,11 +76,21 @@ class DeltaOptimizer(JobOptimizer):
         self._waiting = 0
         self._exchange()
 
+    def _own(self) -> list[torch.Tensor]:
+        """The values here, in whatever memory the parameters have by now."""
+        own = [parameter.data for parameter in self._shared.values()]
+        for name, values, shape in zip(self._shared, own, self._shapes):
+            if values.shape != shape:
+                raise FailedPrecondition(f"the parameter {name!r} is of the shape {tuple(values.shape)} by now, and the job's of "
+                                         f"{tuple(shape)}: change the model before share(), or after opt.leave()")
+        return own
+
     def _exchange(self) -> None:
+        here = self._own()
         if self._elastic is not None:
             self._centre()
         arrays = self.job.gradients
-        for name, own, start in zip(self._names, self._own, self._start):
+        for name, own, start in zip(self._shared, here, self._start):
             change = tensor_of(arrays[name])
             torch.sub(start, own.float().cpu(), out=change)
         try:
@@ -88,21 +98,25 @@ class DeltaOptimizer(JobOptimizer):
         except DeadlineExceeded:  # it is given up, and the next exchange has all that has changed
             self._renew()
             raise
+        except Diverged as error:
+            raise Diverged(str(error).replace(" the gradient of variable ", " what has changed of the parameter ").replace(
+                "overwrite it and push again, or lower the learning rate",
+                "give the parameters here finite values, and lower the learning rate of inner")) from None
         self._stands = True
         if self._elastic is not None:
-            for own, start in zip(self._own, self._start):
+            for own, start in zip(here, self._start):
                 own.add_((start - own.float().cpu()).to(own), alpha=self._elastic)
         self._settle()
 
     def _take(self) -> None:
         if self._elastic is None:
             self._centre()
-            torch._foreach_copy_(self._own, self._start)
+            torch._foreach_copy_(self._own(), self._start)
 
     def _centre(self) -> None:
         """The job's values of now."""
         values = self.job.pull("view")
-        torch._foreach_copy_(self._start, [tensor_of(values[name]) for name in self._names])
+        torch._foreach_copy_(self._start, [tensor_of(values[name]) for name in self._shared])
 
     def _renew(self) -> None:
         """After save(), which wants a pull: the changes are still those since the last exchange."""

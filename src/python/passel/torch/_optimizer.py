@@ -6,11 +6,12 @@ from operator import itemgetter
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
-from .._errors import DeadlineExceeded, FailedPrecondition
+from .._errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
 from .._job import PULLS, Job
 from .._library import _core
-from ._base import JobOptimizer
+from ._base import JobOptimizer, in_words_of_steps
 from ._beside import Beside
 from ._buffers import Buffers
 from ._formulas import OF_GROUPS, Formula
@@ -47,6 +48,8 @@ class SharedOptimizer(JobOptimizer):
 
     def __init__(self, groups: list[dict[str, Any]], formula: Formula) -> None:
         super().__init__(groups, formula.defaults)
+        self._hooks: list[Any] = []
+        self._pinned: Pinned | None = None
         self._formula = formula
         self._settings_of = itemgetter("lr", "weight_decay", *(name for name in formula.defaults if name not in OF_GROUPS))
         self._settings: Any = None  # of each group; None: not known
@@ -63,13 +66,15 @@ class SharedOptimizer(JobOptimizer):
         self._watch = _core.Watch(self._parameters, self._plain, torch.float32)
         self._staged = [(i, parameter.data) for i, parameter in enumerate(self._parameters) if not self._plain[i]]
         devices = {parameter.device for parameter in self._parameters if parameter.device.type == "cuda"}
-        self._pinned = Pinned(devices) if devices else None
+        if devices:
+            self._pinned = Pinned(devices)
         self._frozen = [(name, parameter) for name, parameter in module.named_parameters()
                         if has_place(parameter) and all(parameter is not each for each in self._parameters)]
         numbers = {parameter: number for number, parameter in enumerate(self._parameters)}
         self._of_group = [[numbers[parameter] for parameter in group["params"] if parameter in numbers]
                           for group in self.param_groups]
-        self._sums = [torch.zeros(parameter.shape) for parameter in self._parameters] if push_every > 1 else []
+        self._sums = [torch.zeros(parameter.shape, dtype=torch.float32, device="cpu")
+                      for parameter in self._parameters] if push_every > 1 else []
         self._tensors: dict[int, torch.Tensor] = {}  # by the id of the array, which it keeps
         self._moves = -1
         self._values: list[torch.Tensor] = []
@@ -127,20 +132,27 @@ class SharedOptimizer(JobOptimizer):
             self._watch.drop_gradients()
             return
         for parameter in self._parameters:
-            if parameter.grad is not None:
-                parameter.grad.detach_().zero_()
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if gradient.grad_fn is not None:
+                gradient.detach_()
+            else:
+                gradient.requires_grad_(False)
+            gradient.zero_()
 
     def state_dict(self) -> dict[str, Any]:
         """As the optimizer of torch.optim of that name has it, with its slots: a copy of those of now."""
         layout = super().state_dict()
         layout["state"] = to_torch(self.job, self._formula, self.param_groups, dict(zip(self._parameters, self._names)))
-        layout["passel"] = {"job": self.job.id, "global_step": self.job.global_step}
+        layout["passel"] = {"job": self.job.id, "beginning": self._core.beginning()[0], "global_step": self.job.global_step}
         return layout
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the settings of the groups, as rates. Slots are in the arena: those of state_dict() of this very
         job stay as they are now, and those of others are given to share(state_dict=)."""
-        own = state_dict.get("passel", {}).get("job") == self.job.id
+        origin = state_dict.get("passel", {})
+        own = origin.get("job") == self.job.id and origin.get("beginning") == self._core.beginning()[0]
         if state_dict.get("state") and not own:
             raise FailedPrecondition("load_state_dict() was given the slots of another optimizer, and those of this job are "
                                      "in its arena: give them to share(state_dict=...)")
@@ -169,7 +181,10 @@ class SharedOptimizer(JobOptimizer):
         others = self._core.take_gradients(self._watch)
         for i in others:
             given: Any = self._parameters[i].grad
-            self._gradients[i].copy_(given, non_blocking=True)
+            if given.layout is not torch.strided:
+                raise InvalidArgument(f"the gradient of {self._names[i]!r} has the layout {given.layout}, and the arena dense ones: "
+                                      "make it dense, as by sparse=False of what gives it")
+            self._gradients[i].copy_(given.detach(), non_blocking=True)
         if others and self._pinned is not None:
             self._pinned.wait()
 
@@ -197,6 +212,7 @@ class SharedOptimizer(JobOptimizer):
             self._stands = self._core.handed_in()
             if isinstance(error, DeadlineExceeded) and not self._stands:  # it is given up
                 self._take()
+            in_words_of_steps(error)
             raise
         if done is None:
             self.job.push()
@@ -229,16 +245,16 @@ class SharedOptimizer(JobOptimizer):
             return
         self._core.gradients()
         self._show(self._core.moves())
-        self._watch.note_values()
 
     def _show(self, moves: int) -> None:
-        """The tensors are of what was pulled, and of where the next gradients go."""
-        if moves != self._moves or self._staged:
-            if moves != self._moves:
-                self._point(moves)
-            for i, values in self._staged:
-                values.copy_(self._values[i], non_blocking=True)
-            self._watch.note_values()
+        """The tensors are of what was pulled, and of where the next gradients go. PyTorch counts that as a write, so
+        that backward() through what was computed of the values before says so."""
+        if moves != self._moves:
+            self._point(moves)
+        for i, values in self._staged:
+            values.copy_(self._values[i], non_blocking=True)
+        increment_version(self._parameters)
+        self._watch.note_values()
 
     def _point(self, moves: int) -> None:
         """The values of the parameters are where the arrays of the job are now."""
@@ -295,8 +311,9 @@ class SharedOptimizer(JobOptimizer):
 
     def _complain(self, number: int, moved: bool) -> None:
         if moved:
-            raise FailedPrecondition(f"the parameter {self._names[number]!r} has got other memory than the job's, as model.to() "
-                                     "and model.half() give it: call these before share()")
+            raise FailedPrecondition(f"the parameter {self._names[number]!r} has got other memory than the job's, or another shape, "
+                                     "as by model.to(), model.half(), pruning, share_memory(), or a queue of torch.multiprocessing "
+                                     "that it was put in: do that before share(), and put copies (clone()) in queues")
         raise FailedPrecondition(f"the parameter {self._names[number]!r} was written to since the last step, and the job's "
                                  "values are others: load or change values before share(), or after opt.leave()")
 
@@ -307,6 +324,8 @@ class SharedOptimizer(JobOptimizer):
                      *_: Any) -> None:
         if self.job._left:
             return
+        if (changed := self._watch.changed()) is not None:
+            self._complain(*changed)
         if metadata.get("assign_to_params_buffers"):
             raise FailedPrecondition("load_state_dict(assign=True) gives the model other parameters than the job's: do it "
                                      "before share(), or after opt.leave()")

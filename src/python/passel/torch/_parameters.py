@@ -9,6 +9,7 @@ import torch
 from .._errors import InvalidArgument
 
 _HALVES = (torch.float16, torch.bfloat16)
+_EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 
 class _Writable:
@@ -33,7 +34,7 @@ def grouped(module: torch.nn.Module, params: Any) -> tuple[list[dict[str, Any]],
     for name, parameter in module.named_parameters():
         names[parameter] = name
     for name, submodule in module.named_modules():
-        if getattr(submodule, "sparse", False) and isinstance(submodule, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+        if getattr(submodule, "sparse", False) and isinstance(submodule, _EMBEDDINGS):
             raise InvalidArgument(f"the embedding {name!r} has sparse gradients, and the arena dense ones: make it with "
                                   "sparse=False")
     groups = _groups([parameter for parameter in names if parameter.requires_grad] if params is None else params)
@@ -54,6 +55,15 @@ def grouped(module: torch.nn.Module, params: Any) -> tuple[list[dict[str, Any]],
     return groups, shared
 
 
+def check_forward(module: torch.nn.Module, shared: Mapping[str, torch.nn.Parameter]) -> None:
+    """Raises where a forward pass would write to values that are the job's."""
+    for name, submodule in module.named_modules():
+        norm = getattr(submodule, "max_norm", None)
+        if norm is not None and isinstance(submodule, _EMBEDDINGS) and any(submodule.weight is each for each in shared.values()):
+            raise InvalidArgument(f"the embedding {name!r} has max_norm={norm}, with which a forward pass writes to its values, "
+                                  'and these are the job\'s: make it without max_norm, or use optimizer="delta"')
+
+
 def has_place(parameter: torch.Tensor) -> bool:
     """Whether it has values, which are in the arena. A lazy one will have."""
     return isinstance(parameter, torch.nn.parameter.UninitializedParameter) or parameter.numel() > 0
@@ -67,6 +77,8 @@ def check(shared: Mapping[str, torch.nn.Parameter], masters: bool) -> None:
             what = "is not there yet (a lazy module): run the model once before"
         elif parameter.is_meta:
             what = "is on the device meta and has no values: make the model on a real one, as by to_empty()"
+        elif parameter.is_inference():
+            what = "was made in inference_mode(), in which PyTorch does not count writes: make the model outside"
         elif parameter.is_complex():
             what = f"is of {parameter.dtype}, and passel trains float32: give torch.view_as_real() of it"
         elif parameter.layout is not torch.strided:
@@ -81,6 +93,20 @@ def check(shared: Mapping[str, torch.nn.Parameter], masters: bool) -> None:
             what = f"is on the device {parameter.device}, and passel knows cpu and cuda: move the model"
         if what is not None:
             raise InvalidArgument(f"the parameter {name!r} {what}")
+    _check_memory(shared)
+
+
+def _check_memory(shared: Mapping[str, torch.nn.Parameter]) -> None:
+    """No two lie in the same memory: each will have its own."""
+    ends: dict[torch.device, tuple[int, str]] = {}
+    for name, parameter in sorted(shared.items(), key=lambda each: each[1].data_ptr()):
+        end, before = ends.get(parameter.device, (0, ""))
+        begin = parameter.data_ptr()
+        if begin < end:
+            raise InvalidArgument(f"the parameters {before!r} and {name!r} are in the same memory, and would come apart: make "
+                                  "them one parameter, as by b.weight = a.weight")
+        if parameter.is_contiguous():
+            ends[parameter.device] = (begin + parameter.numel() * parameter.element_size(), name)
 
 
 def first_values(shared: Mapping[str, torch.nn.Parameter]) -> dict[str, "np.ndarray[Any, Any]"]:

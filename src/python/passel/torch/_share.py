@@ -13,7 +13,7 @@ from ._buffers import Buffers, check_policy
 from ._delta import DeltaOptimizer
 from ._formulas import formula
 from ._optimizer import SharedOptimizer
-from ._parameters import check, first_values, grouped, has_place
+from ._parameters import check, check_forward, first_values, grouped, has_place
 from ._state import from_torch
 
 
@@ -60,6 +60,7 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     rule, others = formula(optimizer, settings)
     groups, shared = grouped(model, params)
     check(shared, masters)
+    check_forward(model, shared)
     opt = SharedOptimizer(groups, rule)
     rule.check_groups(opt.param_groups)
     names = {parameter: name for name, parameter in shared.items()}
@@ -74,7 +75,8 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     own = {**rule.settings, "learning_rate": rate, **({"weight_decay": decay} if rule.decouples else {})}
     job = join(first_values(shared), groups=numbers, optimizer_state=state, timeout=timeout, optimizer=rule.name,
                **own, **others)
-    opt.is_fresh = state is not None and state.step == job.global_step
+    _, began, is_own = job._core.beginning()
+    opt.is_fresh = state is not None and state.step == began and (is_own or not job.is_chief)
     try:
         opt.begin(job, model, shared, pull, push_every, Buffers(model, job, buffers), _beside(others, job.is_chief))
     except BaseException:
