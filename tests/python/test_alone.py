@@ -133,6 +133,18 @@ def test_arrays_outlive_the_job_and_nothing_else_does(job):
         assert again.pull()["w"].shape == (2,)
 
 
+def test_a_job_ends_by_leave_and_not_because_nobody_has_it():
+    assert passel.joined() is None
+    values = passel.join({"w": 2}).pull("view")["w"]
+    gc.collect()
+    with pytest.raises(passel.AlreadyExists, match=r"leave\(\) of that job first, which passel.joined\(\) gives"):
+        passel.join({"w": 2})
+    assert passel.joined().global_step == 0 and shared_mappings()
+    passel.joined().leave()
+    assert passel.joined() is None and not shared_mappings()
+    np.testing.assert_array_equal(values, 0)
+
+
 BAD_VARIABLES = [
     ({}, "1 to"),
     ({"w": np.zeros(3)}, "'w' is of float64, and passel trains float32 alone"),

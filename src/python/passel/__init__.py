@@ -12,7 +12,7 @@ Alone, or, started by `passel run --workers 4 -- python train.py`, one worker of
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Diverged, Error,
                       FailedPrecondition, Internal, InvalidArgument, NotFound, PermissionDenied,
                       ResourceExhausted, Unavailable)
-from ._job import Job, OptimizerState, Outcome, join
+from ._job import Job, OptimizerState, Outcome, join, joined
 from ._program import program
 from ._reader import Reader, Reading, attach
 from ._sampler import Sampler
@@ -22,5 +22,5 @@ __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "DataLoss", "DeadlineExceeded", "Diverged", "Error",
     "FailedPrecondition", "Internal", "InvalidArgument", "Job", "NotFound",
     "OptimizerState", "Outcome", "PermissionDenied", "Reader", "Reading", "ResourceExhausted", "Sampler", "Unavailable", "attach",
-    "join", "program",
+    "join", "joined", "program",
 ]

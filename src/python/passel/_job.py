@@ -409,7 +409,7 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
                 "this process is a child of one that has a job open, by fork(), and has its "
                 "memory: join in a process that is started anew")
         raise AlreadyExists(f"this process is in job {before.id} already, and has one at a time: call "
-                            "leave() of that job first")
+                            "leave() of that job first, which passel.joined() gives")
     first, each, outcome = _timeouts(timeout, settings)
     shapes, values = _arguments.variables(variables)
     step, names, slots = _arguments.state(optimizer_state, shapes)
@@ -434,6 +434,11 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
                       "train together, start them by passel run --workers N -- python ..., which tells them of each other",
                       stacklevel=2)
     return job
+
+
+def joined() -> Job | None:
+    """The job that this process has joined and not left; None: there is none."""
+    return _open
 
 
 def _launcher() -> str | None:
