@@ -133,6 +133,7 @@ class Supervisor {
     bool gone = false;                      // it ended and is not started again
     bool stalled = false;                   // we have killed it, since it did not answer
     bool wanted = true;                     // of a worker: the job is to have it
+    bool too_late = false;                  // it was ended with the job, before its first step
     std::int64_t leave_by_ns = 0;  // MonotonicNs(): asked to leave until then; 0: it is not
     FileDescriptor errors;         // a pipe: why its last life failed, in its own words
     std::string Name() const { return id.ToString(); }

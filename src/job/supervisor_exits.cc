@@ -73,6 +73,11 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
       child.end += oom_.Explain();
     }
   }
+  // By the signal of BeginStopping(). On another host than ps/0 nobody knows its steps.
+  child.too_late = stopping_ && stopped_on_request_ && !killed_ && IsProgram(child) &&
+                   options_.part == nullptr && exit.signalled && exit.code == SIGTERM &&
+                   !MadeProgress(child);
+  if (child.too_late) child.end = "was ended before its first step";
   const std::string why = ReadErrors(child);
   ExitRule rule = RuleFor(exit);
   if (IsProgram(child) && rule.worker == AfterExit::kGone) rule.worker = AfterExit::kEndsJob;
@@ -297,10 +302,10 @@ void Supervisor::Conclude() {
     }
     const bool done = child.last_exit && !child.last_exit->signalled && child.last_exit->code == 0;
     any_done |= done;
-    lost += child.wanted && !done;
+    lost += child.wanted && !done && !child.too_late;
   }
   // A program that stops its own job, and ends well, is done.
-  if (!options_.program.empty() && stopped_on_request_ && lost == 0 &&
+  if (!options_.program.empty() && stopped_on_request_ && any_done && lost == 0 &&
       outcome_.exit_code == kExitInterrupted) {
     outcome_.exit_code = kExitDone;
     outcome_.interrupted = false;

@@ -205,6 +205,34 @@ def test_a_program_that_stops_its_job_is_done(start, tmp_path):
     assert all(np.load(tmp_path / f"w{rank}.npy")[0] > 0 for rank in range(2))
 
 
+def test_a_program_that_stops_its_job_does_not_miss_who_has_made_no_step(start):
+    text = """
+        import os, signal, sys, time
+        import passel
+        if os.environ["RANK"] == sys.argv[1]:
+            print("late", flush=True)
+            time.sleep(60)
+        with passel.join({"w": 2}, mode=sys.argv[2], optimizer="sgd", learning_rate=1) as job:
+            job.pull()
+            job.gradients["w"][...] = -1
+            job.step()
+            print("made", job.global_step, flush=True)
+            while not os.path.exists(sys.argv[3]) and not job.stopped:
+                time.sleep(0.01)
+            if len(sys.argv) > 4:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            job.stop()
+            time.sleep(60 if len(sys.argv) > 4 else 0)
+        """
+    running = start(text, 1, "hogwild", "/", run=["--workers=2"]).end()
+    assert "worker/1: 0 local steps, was ended before its first step" in running.err, running.err
+    assert "note: the job was stopped on request" in running.err
+
+    # One that has made a step and does not end well is missed. The other one may be about to join.
+    running = start(text, 2, "hogwild", "/", "dies", run=["--workers=2"]).end(130)
+    assert "was killed by SIGTERM (15)" in running.err, running.err
+
+
 def test_a_program_that_stops_its_job_and_fails_has_failed(start):
     text = """
         import passel

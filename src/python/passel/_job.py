@@ -424,8 +424,10 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
     job = Job(core, shapes, each, outcome)
     try:
         core.initialize(values, step, names, slots, first)
-    except BaseException:
+    except BaseException as error:
         job.leave()
+        if isinstance(error, Cancelled):
+            _signals.await_end()
         raise
     job._listen()
     _open = job

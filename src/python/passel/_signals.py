@@ -4,12 +4,14 @@ import ctypes
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ._library import _core
 
 _PR_SET_PDEATHSIG = 1
+_SIGTERM_COMES = 1.0  # seconds after the stop
 
 _heard: Callable[[int, Any], None] | None = None  # on SIGTERM
 _command = 0  # of `passel run`; 0: unknown
@@ -36,6 +38,12 @@ def hear(told: Callable[[], None]) -> None:
     signal.signal(signal.SIGTERM, heard)
     _heard = heard
     _command = _parent_of(os.getpgrp())
+
+
+def await_end() -> None:
+    """`passel run` ends by SIGTERM whoever has not joined when the job is stopped: that comes at any moment."""
+    if _of_run() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        time.sleep(_SIGTERM_COMES)
 
 
 def _parent_of(process: int) -> int:
