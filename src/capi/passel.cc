@@ -209,7 +209,9 @@ passel_status passel_beginning(passel_job* job, passel_first_values* first) {
                                                    passel::capi::kFirstValuesBytes));
     PASSEL_ASSIGN_OR_RETURN(const Worker::FirstValues found, worker.Beginning());
     passel::capi::WriteOut(
-        passel_first_values{0, found.number, found.global_step, found.is_own ? 1 : 0}, first);
+        passel_first_values{0, found.number, found.global_step, found.is_own ? 1 : 0,
+                            found.is_of_checkpoint ? 1 : 0},
+        first);
     return {};
   });
 }

@@ -134,11 +134,12 @@ typedef struct passel_description {
 /* With what the values of a job began. */
 typedef struct passel_first_values {
   size_t struct_size;
-  uint64_t number; /* random: another one each time that first values, or those of a checkpoint,
-                    * become a job's */
-  int64_t
-      global_step; /* where they were: of the checkpoint, or of passel_initialize_with(); else 0 */
-  int32_t is_own;  /* 1: this process wrote them; 0 also in a chief that has come back to them */
+  /* random: another one each time that first values, or those of a checkpoint, become a job's */
+  uint64_t number;
+  /* where they were: of the checkpoint, or of passel_initialize_with(); else 0 */
+  int64_t global_step;
+  int32_t is_own;           /* 1: this process wrote them, and has not come back to them */
+  int32_t is_of_checkpoint; /* with is_own. 1: they are those of a checkpoint */
 } passel_first_values;
 
 /* What the optimizer keeps beside the values. */

@@ -54,9 +54,10 @@ Status Worker::Initialize(const float* const* values, const GivenState* state, D
         std::copy_n(values[id], out.size(), out.begin());
       }
     };
-    PASSEL_RETURN_IF_ERROR(checkpoints_->resumes() ? checkpoints_->Restore(*store_)
-                           : state != nullptr      ? BeginWith(values, *state, optimizer, *store_)
-                                                   : store_->Initialize(fill));
+    restored_ = checkpoints_->resumes();
+    PASSEL_RETURN_IF_ERROR(restored_          ? checkpoints_->Restore(*store_)
+                           : state != nullptr ? BeginWith(values, *state, optimizer, *store_)
+                                              : store_->Initialize(fill));
     wrote_values_ = true;
   }
   const Status there = job::AwaitFirstValues(settings_.task, settings_.config, deadline, *store_);
@@ -142,7 +143,7 @@ Result<Worker::FirstValues> Worker::Beginning() {
   } else {
     lead = LookAtShard(Lead());
   }
-  return FirstValues{lead.cohort, lead.restored_step, wrote_values_};
+  return FirstValues{lead.cohort, lead.restored_step, wrote_values_, wrote_values_ && restored_};
 }
 
 Result<const OptimizerState*> Worker::ReadState() {

@@ -52,7 +52,8 @@ class Worker {
   struct FirstValues {
     std::uint64_t number = 0;  ///< ShardState::cohort
     std::int64_t global_step = 0;
-    bool is_own = false;  ///< this process wrote them
+    bool is_own = false;            ///< this process wrote them
+    bool is_of_checkpoint = false;  ///< and took them there
   };
   /// Errors: those of RemoteJob::BeginningOf().
   Result<FirstValues> Beginning();
@@ -121,7 +122,7 @@ class Worker {
   std::unique_ptr<Sampler> sampler_;
   std::optional<OptimizerState> state_;  // that was read last
   bool initialized_ = false;
-  bool wrote_values_ = false;
+  bool wrote_values_ = false, restored_ = false;
   bool pulled_ = false;            // since the last push
   std::optional<ParamView> view_;  // of the last pull
   std::optional<GradientBuffer> gradient_;

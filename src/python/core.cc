@@ -67,6 +67,8 @@ void EndByTermOfOthersThan(int command) {
 }  // namespace
 
 NB_MODULE(_core, module) {
+  // A script's own circle of references, as a hook that knows the optimizer, is no news at its end.
+  nb::set_leak_warnings(false);
   module.def("end_by_term_of_others_than", &EndByTermOfOthersThan, nb::arg("command"));
   nb::class_<Job>(module, "Job")
       .def(
@@ -98,6 +100,8 @@ NB_MODULE(_core, module) {
       .def("metric", &Job::Metric, nb::arg("name"), nb::arg("value"))
       .def("save", &Job::Save, nb::arg("timeout"))
       .def("leave", &Job::Leave)
+      .def("has_left", &Job::HasLeft)
+      .def("check_turn", &Job::CheckTurn)
       .def("keep_gradients", &Job::KeepGradients)
       .def("stop", &Job::Stop)
       .def("stopped", &Job::Stopped)

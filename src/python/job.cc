@@ -152,13 +152,13 @@ void Job::Initialize(const nb::list& values, std::optional<std::int64_t> step,
   });
 }
 
-std::tuple<std::uint64_t, std::int64_t, bool> Job::Beginning() {
+std::tuple<std::uint64_t, std::int64_t, bool, bool> Job::Beginning() {
   const Turn turn(busy_);
   CheckIn();
   passel_first_values first{};
   first.struct_size = sizeof first;
   WithoutGil([&] { return passel_beginning(job_, &first); });
-  return {first.number, first.global_step, first.is_own != 0};
+  return {first.number, first.global_step, first.is_own != 0, first.is_of_checkpoint != 0};
 }
 
 std::tuple<std::int64_t, std::vector<std::string>, nb::list> Job::ReadState() {

@@ -17,6 +17,7 @@
 #include "capi/passel.h"
 #include "python/arrays.h"
 #include "python/lent_memory.h"
+#include "python/waits.h"
 #include "python/watch.h"
 
 namespace passel::python {
@@ -36,8 +37,8 @@ class Job {
   void Initialize(const nanobind::list& values, std::optional<std::int64_t> step,
                   const std::vector<std::string>& names, const nanobind::list& slots,
                   double timeout);
-  /// passel_beginning(): number, global_step, is_own.
-  std::tuple<std::uint64_t, std::int64_t, bool> Beginning();
+  /// passel_beginning(): number, global_step, is_own, is_of_checkpoint.
+  std::tuple<std::uint64_t, std::int64_t, bool, bool> Beginning();
   /// Step, names of the slot variables, and arrays of the caller's as Initialize() takes them.
   std::tuple<std::int64_t, std::vector<std::string>, nanobind::list> ReadState();
   /// `how`: PASSEL_PULL_*. Returns the dict of arrays, at every call the same one.
@@ -70,6 +71,9 @@ class Job {
   /// Returns the global step of the checkpoint.
   std::int64_t Save(double timeout);
   void Leave();
+  bool HasLeft() const { return left_; }
+  /// Throws while another call is under way.
+  void CheckTurn() { const Turn turn(busy_); }
   /// In a child of fork(): what it writes to gradients that it has is no longer its parent's.
   void KeepGradients();
 

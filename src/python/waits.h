@@ -109,8 +109,8 @@ class Turn {
   explicit Turn(std::mutex& mutex) : lock_(mutex, std::try_to_lock) {
     if (!lock_) {
       Raise(PASSEL_FAILED_PRECONDITION,
-            "another thread is in a call of this job: one at a time, but for stop(), stopped, "
-            "global_step and mode");
+            "another thread is in a call of this job, or the one that a handler of a signal has "
+            "interrupted: one at a time, but for stop(), stopped, global_step and mode");
     }
   }
 

@@ -64,6 +64,7 @@ int main(void) {
   FIELD(passel_first_values, number);
   FIELD(passel_first_values, global_step);
   FIELD(passel_first_values, is_own);
+  FIELD(passel_first_values, is_of_checkpoint);
   NUMBER(PASSEL_ABI_VERSION);
   NUMBER(PASSEL_OK);
   NUMBER(PASSEL_INVALID_ARGUMENT);

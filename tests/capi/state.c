@@ -102,7 +102,7 @@ int main(void) {
       "struct_size of passel_first_values is 32 to 4096 bytes, not 8");
   first = First();
   GOOD(passel_beginning(job, &first));
-  TRUE(first.global_step == 8 && first.is_own == 1);
+  TRUE(first.global_step == 8 && first.is_own == 1 && first.is_of_checkpoint == 0);
   int64_t step = 0;
   GOOD(passel_global_step(job, &step));
   TRUE(step == 8);

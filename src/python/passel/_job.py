@@ -4,7 +4,6 @@ import atexit
 import multiprocessing
 import os
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from ._errors import AlreadyExists, Cancelled, FailedPrecondition, InvalidArgume
 from ._gradients import Array, Gradients
 from ._library import _core
 from ._sampler import Sampler, whole
+from ._warn import warn
 
 Pull = Literal["auto", "view", "copy"]
 
@@ -297,11 +297,12 @@ class Job:
 
         A second call does nothing.
         """
-        if self._left:
+        if self._left or self._core.has_left():
             return
         if os.getpid() != self._pid:
             self._core.global_step()  # which says that this is a child of fork()
             return
+        self._core.check_turn()
         try:
             self._finish()
         finally:
@@ -312,15 +313,25 @@ class Job:
             self._before_leave.pop()()
 
     def _leave_now(self) -> None:
+        """Unless another call of this job is under way: then nothing is changed."""
         global _open
-        self._left = True
-        if _open is self:
-            _open = None
         try:
             self._core.leave()
         finally:
-            while self._at_leave:
+            if self._core.has_left():
+                self._left = True
+                if _open is self:
+                    _open = None
+                self._run_at_leave()
+
+    def _run_at_leave(self) -> None:
+        """All of them; what the first of them that fails raises."""
+        while self._at_leave:
+            try:
                 self._at_leave.pop()()
+            except BaseException:
+                self._run_at_leave()
+                raise
 
     def __enter__(self) -> "Job":
         return self
@@ -360,7 +371,7 @@ class Job:
             if getattr(sys, "last_value", None) is None:  # that of a traceback
                 self._finish()
         except Exception as error:
-            warnings.warn(f"what was left to be handed in at the end of the process was not: {error}", stacklevel=2)
+            warn(f"what was left to be handed in at the end of the process was not: {error}")
         self._before_leave.clear()
         try:
             self.leave()
@@ -423,6 +434,10 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
                             "starts the workers itself, so call here what that would start") from None
     job = Job(core, shapes, each, outcome)
     try:
+        if job._is_alone and (launcher := _launcher()) is not None:
+            warn(f"this process trains alone, though {launcher} has started it, perhaps beside others: if these are to train "
+                 "together, start them by passel run --workers N -- python ..., which tells them of each other; if not, "
+                 'warnings.filterwarnings("ignore", "this process trains alone") is for this line')
         core.initialize(values, step, names, slots, first)
     except BaseException as error:
         job.leave()
@@ -431,22 +446,18 @@ def join(variables: Mapping[str, Any], *, groups: Mapping[str, int] | None = Non
         raise
     job._listen()
     _open = job
-    if job._is_alone and (launcher := _launcher()) is not None:
-        warnings.warn(f"this process trains alone, though {launcher} has started it, perhaps beside others: if these are to "
-                      "train together, start them by passel run --workers N -- python ..., which tells them of each other",
-                      stacklevel=2)
     return job
 
 
 def joined() -> Job | None:
     """The job that this process has joined and not left; None: there is none."""
-    return _open
+    return None if _open is None or _open._pid != os.getpid() else _open
 
 
 def _launcher() -> str | None:
     """What starts processes that belong together, if it has started this one."""
-    world = os.environ.get("WORLD_SIZE", "")
-    if "RANK" in os.environ and world.isdecimal() and int(world) > 1:
+    world = os.environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in os.environ and world != "1":
         return f"torchrun (WORLD_SIZE={world})"
     return None if multiprocessing.parent_process() is None else "multiprocessing"
 

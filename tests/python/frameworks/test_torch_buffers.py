@@ -5,6 +5,8 @@ import re
 import signal
 import time
 
+import pytest
+
 SCRIPT = """
     import os, sys, time
     import torch
@@ -94,7 +96,7 @@ JOINS = """
     import passel.torch
 
     folder = pathlib.Path(sys.argv[1])
-    rank, is_again = int(os.environ["RANK"]), (folder / "again").exists()
+    rank, is_again = int(os.environ.get("RANK", "0")), (folder / "again").exists()
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
 
     def await_file(name):
@@ -110,7 +112,15 @@ JOINS = """
     """
 
 
-def test_who_comes_late_has_the_chiefs_buffers_and_no_warning(start, tmp_path):
+@pytest.mark.parametrize("resumed", [False, True])
+def test_who_comes_late_has_the_chiefs_buffers_and_no_warning(resumed, start, tmp_path):
+    before = 20 if resumed else 0
+    if resumed:
+        start(JOINS + """
+    with passel.torch.share(model, "sgd", lr=0.01, checkpoint_dir=str(folder / "train")) as opt:
+        for _ in range(20):
+            step(opt)
+        """, tmp_path).end()
     done = start(JOINS + """
     if rank == 1:
         await_file("go")
@@ -120,13 +130,15 @@ def test_who_comes_late_has_the_chiefs_buffers_and_no_warning(start, tmp_path):
         opt.track(scheduler=scheduler)
         for number in range(30):
             step(opt)
+            if rank == 0 and number == 4:
+                opt.save()
             if rank == 0 and number == 9:
                 (folder / "go").touch()
                 await_file("there")
         (folder / "there").touch()
     """, tmp_path, run=["--workers=2"])
     # The other one joins while the chief waits.
-    done.await_text("rank 1 has 10")
+    done.await_text(f"rank 1 has {before + 10}")
     (tmp_path / "there").touch()
     assert "Warning" not in done.end().err, done.err
 

@@ -195,6 +195,41 @@ def test_parameters_in_the_same_memory_are_refused():
         assert len(opt.job.variables) == 3
 
 
+def overlaps(first, second):
+    model = torch.nn.Module()
+    model.a, model.b = torch.nn.Parameter(first), torch.nn.Parameter(second)
+    try:
+        passel.torch.share(model).leave()
+    except passel.InvalidArgument as error:
+        assert "'a' and 'b' are in the same memory" in str(error) or "'b' and 'a' are in the same memory" in str(error)
+        return True
+    return False
+
+
+def test_parameters_that_are_views_of_the_same_memory_are_refused():
+    matrix, image = torch.zeros(6, 6), torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    assert overlaps(matrix.t(), matrix) and overlaps(matrix, matrix.t()) and overlaps(matrix.t(), matrix.t())
+    assert overlaps(image, image) and overlaps(image.permute(0, 2, 3, 1), image)
+    assert overlaps(matrix, matrix[:, 2]) and overlaps(matrix[:, 2], matrix[1:3]) and overlaps(matrix[::2], matrix[2:4])
+    assert overlaps(matrix[0].expand(3, 6), matrix[0, 5:]) and overlaps(matrix[0], matrix[0, 5:].expand(4))
+    assert not overlaps(matrix[:, 2], matrix[:, 3]) and not overlaps(matrix[::2], matrix[1::2])
+    assert not overlaps(matrix[:3], matrix[3:]) and not overlaps(matrix[:, :3], matrix[:, 3:]) and not overlaps(image[0], image[1])
+
+
+def test_parameters_in_the_same_memory_stay_so_with_an_optimizer_of_your_own():
+    def tied():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Linear(6, 6), torch.nn.Linear(6, 3))
+        model[1].weight.data = model[0].weight.data
+        return model
+
+    model, other = tied(), tied()
+    with passel.torch.share(model, "delta", inner=torch.optim.SGD(model.parameters(), lr=0.1)) as opt:
+        train(model, opt, 4)
+    train(other, torch.optim.SGD(other.parameters(), lr=0.1), 4)
+    assert difference(model, other) < 1e-6 and torch.equal(model[0].weight, model[1].weight)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "delta"])
 def test_a_checkpoint_of_the_job_alone_does_not_end_the_training(optimizer, tmp_path):
     model = make()
@@ -214,12 +249,16 @@ def test_a_file_beside_a_checkpoint_that_lacks_something_is_said(lacks, tmp_path
     with passel.torch.share(model, "sgd", **settings) as opt:
         train(model, opt, 2)
     path = tmp_path / "train" / "model.ckpt-2.torch"
-    state = torch.load(path)
-    del state[lacks]
-    torch.save(state, path)
-    with pytest.warns(UserWarning, match=f"model.ckpt-2.torch cannot be read.*it has no '{lacks}'"):
-        with passel.torch.share(make(), "sgd", **settings) as opt:
-            assert opt.job.global_step == 2
+    for nonsense in (None, 7):
+        state = torch.load(path)
+        state[lacks] = nonsense
+        if nonsense is None:
+            del state[lacks]
+        torch.save(state, path)
+        with pytest.warns(UserWarning, match=f"model.ckpt-2.torch cannot be read.*it has no '{lacks}'"):
+            with passel.torch.share(make(), "sgd", **settings) as opt:
+                assert opt.job.global_step == 2
+        torch.save({**state, lacks: [] if lacks == "groups" else {}}, path)
 
 
 def test_a_failure_in_share_is_the_one_that_is_shown(monkeypatch):
@@ -330,6 +369,8 @@ def test_a_default_device_of_the_script_is_not_where_sums_are(optimizer):
                     p.grad = torch.ones(p.shape, dtype=torch.float32, device="cpu")
                 opt.step()
             assert opt.job.global_step == 2
+            assert all(each.dtype is torch.float32 and each.device.type == "cpu" and each.isfinite().all()
+                       for each in [*model.parameters(), *getattr(opt, "_sums", []), *getattr(opt, "_start", [])])
     finally:
         torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
@@ -387,11 +428,12 @@ ALONE = """
 
 
 def test_a_process_that_another_launcher_has_started_is_told_that_it_is_alone():
-    done = run_plain(ALONE, RANK="1", WORLD_SIZE="2")
+    done = run_plain(ALONE, RANK="1", WORLD_SIZE="2", TORCHELASTIC_RUN_ID="none")
     assert done.stdout == "alone True\n" and done.returncode == 0
     assert "this process trains alone, though torchrun (WORLD_SIZE=2) has started it" in done.stderr
     assert "passel run --workers N" in done.stderr
-    for more in ({"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "8"}, {}):
+    assert "<string>:4: UserWarning" in done.stderr  # the line of the script
+    for more in ({"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "none"}, {"RANK": "0", "WORLD_SIZE": "8"}, {}):
         assert run_plain(ALONE, **more).stderr == ""
 
 
@@ -425,3 +467,146 @@ def test_none_of_that_is_said_of_a_plain_script():
         model = make()
         with passel.torch.share(model, "adam", push_every=2) as opt:
             train(model, opt, 4)
+
+
+def test_a_warning_that_is_an_error_leaves_no_job(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="trains alone"):
+            passel.torch.share(make())
+        assert passel.joined() is None
+        warnings.filterwarnings("ignore", "this process trains alone")
+        with passel.torch.share(make()):
+            pass
+
+
+def test_the_job_of_a_parent_is_not_the_childs():
+    with passel.torch.share(make()) as opt:
+        assert passel.joined() is opt.job
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if passel.joined() is None else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_slots_are_asked_for_before_the_end():
+    model = make()
+    with passel.torch.share(model, "adam") as opt:
+        train(model, opt, 1)
+    with pytest.raises(passel.FailedPrecondition, match=r"call state_dict\(\) before the end of the with block"):
+        opt.state_dict()
+
+
+LEAVES = """
+    import os, signal, sys, threading, time
+    import torch
+    import passel
+    import passel.torch
+
+    model = torch.nn.Linear(3, 1, bias=False)
+    opt = passel.torch.share(model, "sgd", lr=1.0, mode="barrier")
+    refused = []
+
+    def leave(*_):
+        try:
+            opt.leave()
+        except passel.FailedPrecondition as error:
+            refused.append(str(error))
+
+    def step():
+        opt.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        opt.step()
+
+    step()
+    if opt.job.rank == 0:
+        if sys.argv[1] == "signal":
+            signal.signal(signal.SIGALRM, leave)
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+        else:
+            threading.Timer(0.5, leave).start()
+    else:
+        time.sleep(1.5)
+    step()
+    if opt.job.rank == 0:
+        assert len(refused) == 1 and "in a call of this job" in refused[0] and passel.joined() is opt.job, refused
+        opt.leave()
+        assert passel.joined() is None
+        with torch.no_grad():
+            model.weight.fill_(-200)
+    else:
+        time.sleep(1)
+        assert (opt.job.pull("copy")["weight"] > -100).all()
+    print("went on", flush=True)
+    """
+
+
+@pytest.mark.parametrize("way", ["signal", "thread"])
+def test_who_leaves_in_the_middle_of_a_step_is_refused_and_may_leave_later(way, start):
+    assert start(LEAVES, way, run=["--workers=2"]).end().out.count("went on") == 2
+
+
+def test_what_cannot_be_saved_at_the_end_keeps_nobody_in_the_job(start, tmp_path):
+    (tmp_path / "train" / ".beside.torch").mkdir(parents=True)
+    start(f"""
+    import torch
+    import passel.torch
+    model = torch.nn.BatchNorm1d(3)
+    opt = passel.torch.share(model, "sgd", lr=0.1, checkpoint_dir={str(tmp_path / "train")!r})
+    failed = None
+    try:
+        for _ in range(3):
+            opt.zero_grad()
+            model(torch.randn(8, 3)).sum().backward()
+            opt.step()
+        opt.leave()
+    except IsADirectoryError as error:
+        failed = error
+    opt.leave()
+    assert failed is not None or not opt.job.is_chief
+    spans = [line.split()[:2] for line in open("/proc/self/maps")]
+    shared = [[int(each, 16) for each in place.split("-")] for place, access in spans if access[3] == "s"]
+    for tensor in [*model.parameters(), *model.buffers()]:
+        assert not any(begin <= tensor.data_ptr() < end for begin, end in shared)
+    model.load_state_dict({{name: tensor + 1 for name, tensor in model.state_dict().items()}})  # no hook is left
+    """, run=["--workers=2"]).end()
+
+
+LATE = """
+    import sys, time
+    import torch
+    import passel
+    import passel.torch
+
+    model = torch.nn.Linear(3, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    more = {"inner": torch.optim.SGD(model.parameters(), lr=1.0)} if sys.argv[1] == "delta" else {"lr": 1.0}
+    with passel.torch.share(model, sys.argv[1], mode="barrier", timeout=30, **more) as opt:
+        for number in range(4):
+            opt.zero_grad()
+            assert opt.job.global_step == number and (model.weight == -number).all(), (number, model.weight)
+            model(torch.ones(1, 3)).sum().backward()
+            if opt.job.rank == 1:
+                time.sleep(1.5 if number in (1, 2) else 0)
+            if opt.job.rank == 1 or number not in (1, 2):
+                opt.step()
+                continue
+            opt.job._wait_timeout = 0.3
+            try:
+                opt.step()
+                raise AssertionError("there was no deadline")
+            except passel.DeadlineExceeded as error:
+                assert "go on with zero_grad() and step(), which wait for it again" in str(error), error
+            opt.job._wait_timeout = 30.0
+            if number == 2:
+                assert opt.step() is None and opt.job.global_step == 3  # it waits, and does no more
+                assert (model.weight == -3).all()
+    print("is done", flush=True)
+    """
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "delta"])
+def test_an_update_that_is_late_is_waited_for_by_what_the_sentence_says(optimizer, start):
+    assert start(LATE, optimizer, run=["--workers=2"]).end().out.count("is done") == 2

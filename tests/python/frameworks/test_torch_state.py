@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -342,7 +343,7 @@ class Worker:
     def __init__(self, rank, step, beginning=1):
         self.rank, self.global_step, self.is_chief = rank, step, rank == 0
         self.world_size, self.is_alone, self.id = 2, False, "made-up"
-        self._core = types.SimpleNamespace(beginning=lambda: (beginning, 0, False))
+        self._core = types.SimpleNamespace(beginning=lambda: (beginning, 0, False, False))
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -392,3 +393,61 @@ def test_values_that_begin_anew_have_none_of_the_buffers_of_before(rank):
     assert module.running_mean.tolist() == [5, 5, 5]
     buffers.close()
     assert list(folder.glob("torch-*")) == []
+
+
+def test_buffers_that_no_file_has_are_those_of_the_checkpoint():
+    def begin(rank, step):
+        module = torch.nn.BatchNorm1d(3)
+        module.register_buffer("graph", torch.zeros(2, 2).to_sparse())
+        return module, Buffers(module, Worker(rank, step), "own")
+
+    module, buffers = begin(0, 0)
+    buffers.stepped(1)
+    saved = {"num_batches_tracked": torch.tensor(7), "graph": torch.eye(2).to_sparse()}
+    late, of_late = begin(1, 1)
+    of_late.restore(saved)
+    assert late.num_batches_tracked == 0 and late.graph.to_dense().sum() == 2
+    fresh, of_fresh = begin(1, 0)
+    of_fresh.restore(saved)
+    assert fresh.num_batches_tracked == 7 and fresh.graph.to_dense().sum() == 2
+    for each in (of_late, of_fresh, buffers):
+        each.close()
+
+
+def trained(steps, **settings):
+    """Of a job: the step that it begins at, batches that the running mean has seen, epochs of the schedule."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+    with passel.torch.share(model, "adam", lr=0.1, **settings) as opt:
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+        opt.track(scheduler=scheduler)
+        began = opt.job.global_step, model[1].num_batches_tracked.item(), scheduler.last_epoch
+        train(model, opt, steps, scheduler=scheduler)
+        return began, opt.state_dict()
+
+
+def test_the_checkpoint_of_another_folder_is_taken_with_what_is_beside_it(tmp_path):
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert trained(5, checkpoint_dir=one)[0] == (0, 0, 0)
+        assert trained(4, checkpoint_dir=one)[0] == (5, 5, 5)
+        for resume in (one, one + "/model.ckpt-9"):
+            assert trained(1, resume=resume)[0] == (9, 9, 9)
+        assert trained(3, resume=one + "/model.ckpt-5", checkpoint_dir=two)[0] == (5, 5, 5)
+        assert trained(1, resume=one + "/model.ckpt-5", checkpoint_dir=two)[0] == (8, 8, 8)
+    for file in (tmp_path / "one").glob("*.torch"):
+        file.unlink()
+    with pytest.warns(UserWarning, match="the job goes on from global step 9, and nothing is beside its checkpoints in .*one"):
+        assert trained(0, resume=one)[0] == (9, 0, 0)
+
+
+def test_a_checkpoint_of_the_step_of_a_given_state_is_gone_on_from_with_what_is_beside_it(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings = {"checkpoint_dir": str(tmp_path / "train")}
+        _, saved = trained(5, **settings)
+        assert trained(0, state_dict=saved)[0] == (5, 0, 0)
+        assert trained(0, state_dict=saved, **settings)[0] == (5, 5, 5)
+        assert trained(2, state_dict=saved, checkpoint_dir=str(tmp_path / "other"))[0] == (5, 0, 0)
+        assert trained(0, state_dict=saved, checkpoint_dir=str(tmp_path / "other"))[0] == (7, 2, 2)

@@ -3,7 +3,6 @@
 import collections
 import inspect
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from .._errors import Cancelled, DeadlineExceeded, Diverged, FailedPrecondition, InvalidArgument
 from .._job import Job, Outcome
+from .._warn import warn
 from ._beside import Beside, check_readable
 from ._buffers import Buffers
 
@@ -30,8 +30,8 @@ class JobOptimizer(torch.optim.Optimizer):
 
     job: Job
     """The job that share() has joined."""
-    is_fresh = False
-    """The job has begun with share(state_dict=), and not with a checkpoint."""
+    begins_with: int | None = None
+    """The step of share(state_dict=)."""
     is_decayed = False
     """share(state_dict=) had rates that a scheduler had changed."""
     def __init__(self, groups: list[dict[str, Any]], defaults: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class JobOptimizer(torch.optim.Optimizer):
         job._before_leave.append(self._push_rest)
         job._at_leave.append(self._after_leave)
         job._after_save.append(self._renew)
-        if beside is not None and job.global_step > 0 and not self.is_fresh:
+        if beside is not None and job.global_step > 0:
             self._resume(beside)
 
     # --- For the script --------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class JobOptimizer(torch.optim.Optimizer):
                 self._schedulers[name] = what
                 self._epochs.clear()
             if self._lacks:
-                warnings.warn(f"{self._lacks}: what is tracked goes on from there", stacklevel=2)
+                warn(f"{self._lacks}: what is tracked goes on from there")
                 self._lacks = ""
             if name in self._resumed:
                 self._take_up(name, what)
@@ -253,26 +253,28 @@ class JobOptimizer(torch.optim.Optimizer):
         return {name: each.last_epoch for name, each in self._schedulers.items()}
 
     def _resume(self, beside: Beside) -> None:
-        _, began, is_own = self._core.beginning()
+        _, began, is_own, is_of_checkpoint = self._core.beginning()
+        if is_own and not is_of_checkpoint:
+            return
         # A chief that comes again, into values that have gone on, takes what it has tracked last.
         comes_again = self.job.is_chief and not is_own
         step = began if is_own else self.job.global_step
-        found, state = beside.newest(step)
+        found, state = beside.newest(step, began)
         is_late = found != step if self.job.is_chief else found < began
         if state is None or is_late:
-            there = f"the newest file beside its checkpoints in {beside.folder} is of step {found}" if state else (
-                f"nothing is beside its checkpoints in {beside.folder}")
+            there = f"the newest file beside its checkpoints in {beside.where()} is of step {found}" if state else (
+                f"nothing is beside its checkpoints in {beside.where()}")
             if comes_again:
                 self._lacks = f"the chief comes again at global step {step}, and {there}"
-            elif began > 0:
-                warnings.warn(f"the job goes on from global step {began}, and {there}: buffers and what is tracked " + (
-                    "are of then, and random state begins anew" if state else "begin anew"), stacklevel=6)
+            elif began > 0 and (is_own or began != self.begins_with):
+                warn(f"the job goes on from global step {began}, and {there}: buffers and what is tracked " + (
+                    "are of then, and random state begins anew" if state else "begin anew"))
         if state is None:
             return
         self._resumed, self._saved_groups = state["tracked"], state["groups"]
         self._resumed_epochs = state["epochs"]
         self._buffers.restore(state["buffers"])
-        if is_own and found == step and self.job.is_chief:
+        if found == step and self.job.is_chief:
             set_random_state(state["random"])
 
     def _schedules(self, what: Any) -> bool:
@@ -280,9 +282,11 @@ class JobOptimizer(torch.optim.Optimizer):
         return isinstance(what, torch.optim.lr_scheduler.LRScheduler) and what.optimizer.param_groups is self.param_groups
 
     def _after_leave(self) -> None:
-        if self._beside is not None and self.job.is_chief:
-            self._beside.commit_newest(self._state_beside)
-        self._buffers.close(comes_again=self._fails)
+        try:
+            if self._beside is not None and self.job.is_chief:
+                self._beside.commit_newest(self._state_beside)
+        finally:
+            self._buffers.close(comes_again=self._fails)
 
 
 def in_words_of_steps(error: BaseException) -> None:

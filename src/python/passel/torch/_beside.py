@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,10 +12,11 @@ import torch
 
 from .._arguments import in_force
 from .._errors import InvalidArgument
+from .._warn import warn
 
 _LOOKS = 0.2  # seconds between looks at the index
 _SET = re.compile(r"model\.ckpt-(\d+)(-\d+-of-\d+)?\.safetensors")
-_HAS = {"tracked", "groups", "epochs", "buffers", "random"}
+_HAS = {"tracked": dict, "groups": list, "epochs": dict, "buffers": dict, "random": dict}
 _BESIDE = re.compile(r"model\.ckpt-(\d+)\.torch")
 
 
@@ -26,9 +26,12 @@ class Beside:
     Invariant: a file is whole, or it is not there; it goes when its checkpoint has gone.
     """
 
-    def __init__(self, folder: str, writes: bool) -> None:
-        self.folder = pathlib.Path(folder)
-        self._writes = writes
+    def __init__(self, folder: str | None, begins_with: str | None, writes: bool) -> None:
+        """folder: where the job saves. begins_with: another checkpoint, or its folder."""
+        self._saves = None if folder is None else pathlib.Path(folder)
+        begins = None if begins_with is None else pathlib.Path(begins_with)
+        self._begins = begins if begins is None or begins.is_dir() else begins.parent
+        self._writes = writes and folder is not None
         self._next_look = 0.0
         self._index: tuple[int, int] | None = None
 
@@ -45,55 +48,69 @@ class Beside:
         if not self._writes:
             return
         stamp = self._stamp()
-        steps = self._of(_SET)
-        if steps and max(steps) not in self._of(_BESIDE):
+        steps = _numbers(self._folder, _SET)
+        if steps and max(steps) not in _numbers(self._folder, _BESIDE):
             if before is not None and max(steps) >= before:
                 return
             self.commit(max(steps), state(max(steps)))
         self._index = stamp
 
     def commit(self, step: int, state: dict[str, Any]) -> None:
-        temporary = self.folder / ".beside.torch"
+        temporary = self._folder / ".beside.torch"
         with open(temporary, "wb") as file:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(temporary, self.folder / f"model.ckpt-{step}.torch")
-        folder = os.open(self.folder, os.O_RDONLY)
+        os.rename(temporary, self._folder / f"model.ckpt-{step}.torch")
+        folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-        for gone in self._of(_BESIDE) - self._of(_SET) - {step}:
-            (self.folder / f"model.ckpt-{gone}.torch").unlink(missing_ok=True)
+        for gone in _numbers(self._folder, _BESIDE) - _numbers(self._folder, _SET) - {step}:
+            (self._folder / f"model.ckpt-{gone}.torch").unlink(missing_ok=True)
 
-    def newest(self, step: int) -> tuple[int, dict[str, Any] | None]:
-        """That of the checkpoint of `step`, else of the last one before it; its step."""
-        for found in sorted((each for each in self._of(_BESIDE) if each <= step), reverse=True):
+    def newest(self, step: int, began: int) -> tuple[int, dict[str, Any] | None]:
+        """That of the checkpoint of `step`, else of the last one before it; its step. began: that of the
+        checkpoint that the job began with."""
+        there = {(found, False, self._begins) for found in _numbers(self._begins, _BESIDE) if found <= began}
+        there |= {(found, True, self._saves) for found in _numbers(self._saves, _BESIDE)}
+        for found, _, folder in sorted((each for each in there if each[0] <= step), key=lambda each: each[:2], reverse=True):
+            path = f"{folder}/model.ckpt-{found}.torch"
             try:
-                state = torch.load(self.folder / f"model.ckpt-{found}.torch", weights_only=True)
-                if lacking := _HAS - set(state):
-                    raise InvalidArgument(f"it has no {sorted(lacking)[0]!r}")
+                state = torch.load(path, weights_only=True)
+                for name, kind in _HAS.items():
+                    if not isinstance(state.get(name), kind):
+                        raise InvalidArgument(f"it has no {name!r}")
                 return found, state
             except FileNotFoundError:  # the chief has just deleted it
                 continue
             except Exception as error:  # whatever PyTorch raises for what was not written here
-                warnings.warn(f"{self.folder}/model.ckpt-{found}.torch cannot be read, and what is beside an earlier checkpoint "
-                              f"is taken, or nothing: {_reason(error)}", stacklevel=7)
+                warn(f"{path} cannot be read, and what is beside an earlier checkpoint is taken, or nothing: {_reason(error)}")
         return 0, None
 
-    def _of(self, names: "re.Pattern[str]") -> set[int]:
-        try:
-            return {int(found[1]) for name in os.listdir(self.folder) if (found := names.fullmatch(name))}
-        except FileNotFoundError:
-            return set()
+    def where(self) -> str:
+        """For sentences."""
+        return " and ".join(sorted({str(each) for each in (self._saves, self._begins) if each is not None}))
+
+    @property
+    def _folder(self) -> pathlib.Path:
+        assert self._saves is not None, "it writes"
+        return self._saves
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
-            about = os.stat(self.folder / "checkpoint")
+            about = os.stat(self._folder / "checkpoint")
         except FileNotFoundError:
             return None
         return about.st_mtime_ns, about.st_ino
+
+
+def _numbers(folder: pathlib.Path | None, names: "re.Pattern[str]") -> set[int]:
+    try:
+        return set() if folder is None else {int(found[1]) for name in os.listdir(folder) if (found := names.fullmatch(name))}
+    except FileNotFoundError:
+        return set()
 
 
 def check_readable(name: str, state: Any) -> None:
@@ -114,7 +131,8 @@ def _reason(error: Exception) -> str:
     return f"it has {named[1]}" if named else (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def folder_of(settings: Mapping[str, Any]) -> str | None:
-    """The folder of checkpoints that join() will find: that of `settings`, or of passel run."""
-    given = in_force("checkpoint_dir", settings)
-    return str(given) if given else None
+def beside_of(settings: Mapping[str, Any], is_chief: bool) -> Beside | None:
+    """Beside the checkpoints of join(): those of `settings`, or of passel run."""
+    folder, resume = (in_force(name, settings) or None for name in ("checkpoint_dir", "resume"))
+    other = None if resume in (None, "auto", "never") else str(resume)
+    return None if folder is other is None else Beside(None if folder is None else str(folder), other, is_chief)

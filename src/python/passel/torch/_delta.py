@@ -42,8 +42,15 @@ class DeltaOptimizer(JobOptimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """A step of `inner`, and each push_every of them one of the job."""
-        self._settle()
+        """A step of `inner`, and each push_every of them one of the job.
+
+        After passel.DeadlineExceeded zero_grad() waits for the exchange again; so does step() in its place,
+        and without a closure this is all that it does, since the gradients are of values before.
+        """
+        if self._stands:
+            self._settle()
+            if closure is None:
+                return None
         if self._optimizer_step_pre_hooks:
             self._hooked(self._optimizer_step_pre_hooks, (closure,))
         loss = self._inner.step(closure)
@@ -57,6 +64,8 @@ class DeltaOptimizer(JobOptimizer):
     step.hooked = True  # type: ignore[attr-defined]  # the hooks are called here
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        if self._stands:
+            self._settle()
         self._inner.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:

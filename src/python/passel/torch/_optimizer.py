@@ -143,6 +143,9 @@ class SharedOptimizer(JobOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """As the optimizer of torch.optim of that name has it, with its slots: a copy of those of now."""
+        if self.job._left:
+            raise FailedPrecondition("the slots were the job's, and this process has left it: call state_dict() before the end of "
+                                     "the with block, or leave()")
         layout = super().state_dict()
         layout["state"] = to_torch(self.job, self._formula, self.param_groups, dict(zip(self._parameters, self._names)))
         layout["passel"] = {"job": self.job.id, "beginning": self._core.beginning()[0], "global_step": self.job.global_step}
@@ -230,11 +233,13 @@ class SharedOptimizer(JobOptimizer):
         self._watch.drop_gradients()
 
     def _after_leave(self) -> None:
-        super()._after_leave()
-        for hook in self._hooks:
-            hook.remove()
-        if self._pinned is not None:
-            self._pinned.clear()
+        try:
+            super()._after_leave()
+        finally:
+            for hook in self._hooks:
+                hook.remove()
+            if self._pinned is not None:
+                self._pinned.clear()
 
     def _renew(self) -> None:
         """The values of now."""

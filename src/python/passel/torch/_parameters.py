@@ -93,20 +93,36 @@ def check(shared: Mapping[str, torch.nn.Parameter], masters: bool) -> None:
             what = f"is on the device {parameter.device}, and passel knows cpu and cuda: move the model"
         if what is not None:
             raise InvalidArgument(f"the parameter {name!r} {what}")
-    _check_memory(shared)
 
 
-def _check_memory(shared: Mapping[str, torch.nn.Parameter]) -> None:
-    """No two lie in the same memory: each will have its own."""
-    ends: dict[torch.device, tuple[int, str]] = {}
-    for name, parameter in sorted(shared.items(), key=lambda each: each[1].data_ptr()):
-        end, before = ends.get(parameter.device, (0, ""))
-        begin = parameter.data_ptr()
-        if begin < end:
-            raise InvalidArgument(f"the parameters {before!r} and {name!r} are in the same memory, and would come apart: make "
-                                  "them one parameter, as by b.weight = a.weight")
-        if parameter.is_contiguous():
-            ends[parameter.device] = (begin + parameter.numel() * parameter.element_size(), name)
+def check_memory(shared: Mapping[str, torch.nn.Parameter]) -> None:
+    """Raises where two lie in the same memory: each will have its own."""
+    before: list[tuple[str, torch.nn.Parameter]] = []  # those that reach to where we are
+    for name, parameter in sorted(shared.items(), key=lambda each: (str(each[1].device), each[1].data_ptr())):
+        before = [each for each in before if each[1].device == parameter.device and _end(each[1]) > parameter.data_ptr()]
+        for other, one in before:
+            if _overlap(one, parameter):
+                raise InvalidArgument(f"the parameters {other!r} and {name!r} are in the same memory, and would come apart: make "
+                                      "them one parameter, as by b.weight = a.weight")
+        before.append((name, parameter))
+
+
+def _end(parameter: torch.Tensor) -> int:
+    """The address behind it."""
+    last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride()))
+    return parameter.data_ptr() + (last + 1) * parameter.element_size()
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Of two whose ranges of addresses do: views may lie between each other."""
+    return bool(np.intersect1d(_addresses(one), _addresses(other)).size)
+
+
+def _addresses(parameter: torch.Tensor) -> "np.ndarray[Any, Any]":
+    found = np.array([parameter.data_ptr()])
+    for size, stride in zip(parameter.shape, parameter.stride()):
+        found = np.unique(np.add.outer(found, np.arange(size) * stride * parameter.element_size()))
+    return found
 
 
 def first_values(shared: Mapping[str, torch.nn.Parameter]) -> dict[str, "np.ndarray[Any, Any]"]:

@@ -1,10 +1,11 @@
 """Memory of the job that CUDA devices copy to and from by themselves, beside what else goes on."""
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+
+from .._warn import warn
 
 _cuda: Any = torch.cuda  # parts of it have no hints
 
@@ -50,5 +51,5 @@ class Pinned:
             torch.empty(1, device=self._devices[0]).fill_(0)  # the next launch would meet that error, and be blamed for it
         except RuntimeError:
             pass
-        warnings.warn(f"CUDA does not register the job's memory (cudaHostRegister: error {code}), so gradients and values are "
-                      "copied through memory of PyTorch, several times slower", stacklevel=2)
+        warn(f"CUDA does not register the job's memory (cudaHostRegister: error {code}), so gradients and values are copied "
+             "through memory of PyTorch, several times slower")

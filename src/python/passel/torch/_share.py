@@ -8,12 +8,12 @@ from .. import _arguments
 from .._errors import InvalidArgument
 from .._job import join
 from ._base import JobOptimizer
-from ._beside import Beside, folder_of
+from ._beside import beside_of
 from ._buffers import Buffers, check_policy
 from ._delta import DeltaOptimizer
 from ._formulas import formula
 from ._optimizer import SharedOptimizer
-from ._parameters import check, check_forward, first_values, grouped, has_place
+from ._parameters import check, check_forward, check_memory, first_values, grouped, has_place
 from ._state import from_torch
 
 
@@ -61,6 +61,7 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     groups, shared = grouped(model, params)
     check(shared, masters)
     check_forward(model, shared)
+    check_memory(shared)
     opt = SharedOptimizer(groups, rule)
     rule.check_groups(opt.param_groups)
     names = {parameter: name for name, parameter in shared.items()}
@@ -75,10 +76,9 @@ def _shared(model: torch.nn.Module, optimizer: Any, params: Any, pull: str, push
     own = {**rule.settings, "learning_rate": rate, **({"weight_decay": decay} if rule.decouples else {})}
     job = join(first_values(shared), groups=numbers, optimizer_state=state, timeout=timeout, optimizer=rule.name,
                **own, **others)
-    _, began, is_own = job._core.beginning()
-    opt.is_fresh = state is not None and state.step == began and (is_own or not job.is_chief)
+    opt.begins_with = None if state is None else state.step
     try:
-        opt.begin(job, model, shared, pull, push_every, Buffers(model, job, buffers), _beside(others, job.is_chief))
+        opt.begin(job, model, shared, pull, push_every, Buffers(model, job, buffers), beside_of(others, job.is_chief))
     except BaseException:
         job.leave()
         raise
@@ -102,13 +102,8 @@ def _delta(model: torch.nn.Module, push_every: int, buffers: str, timeout: float
     opt = DeltaOptimizer(inner, None if elastic is None else float(elastic))
     job = join(first_values(shared), timeout=timeout, optimizer="sgd", learning_rate=float(elastic or 1), **settings)
     try:
-        opt.begin(job, shared, push_every, Buffers(model, job, buffers), _beside(settings, job.is_chief))
+        opt.begin(job, shared, push_every, Buffers(model, job, buffers), beside_of(settings, job.is_chief))
     except BaseException:
         job.leave()
         raise
     return opt
-
-
-def _beside(settings: dict[str, Any], is_chief: bool) -> Beside | None:
-    folder = folder_of(settings)
-    return None if folder is None else Beside(folder, is_chief)
