@@ -253,6 +253,18 @@ passel_status passel_gradient(passel_job* job, size_t variable, float** gradient
   });
 }
 
+passel_status passel_push_from(passel_job* job, const float* const* gradients,
+                               double timeout_seconds) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
+    if (gradients == nullptr) return passel::capi::Null("the array of gradients");
+    for (std::size_t i = 0; i < worker.num_variables(); ++i) {
+      if (gradients[i] == nullptr) return passel::capi::Null("a gradient");
+    }
+    return worker.PushFrom(gradients, deadline);
+  });
+}
+
 passel_status passel_push(passel_job* job, double timeout_seconds) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));

@@ -6,6 +6,7 @@
  *   each step:           passel_pull, passel_values   the values of now
  *                        passel_gradient              memory for dL/dw: fill it
  *                        passel_push, passel_wait     hand it in, see what became of it
+ *                        passel_push_from             in place of the two: of memory of yours
  *   passel_sample        shares an epoch of data among the workers, each of which takes its batches
  *   passel_next_batch    one by one
  *   passel_leave         this worker is done
@@ -277,6 +278,13 @@ PASSEL_API passel_status passel_gradient(passel_job* job, size_t variable, float
  * applied is given up; PASSEL_CANCELLED; PASSEL_ABORTED. After the last three the step is over:
  * pull again, or leave. */
 PASSEL_API passel_status passel_push(passel_job* job, double timeout_seconds);
+
+/* passel_push() of gradients in memory of the caller: gradients[i] is float[elements of variable
+ * i], of any alignment, and is read until this has returned. Saves a copy in the modes without
+ * rounds on one host; elsewhere they are copied. What passel_gradient() gave is void after it.
+ * Errors: those of passel_push(). */
+PASSEL_API passel_status passel_push_from(passel_job* job, const float* const* gradients,
+                                          double timeout_seconds);
 
 /* Waits until the push has its outcome: its round is complete (modes with rounds), the slowest
  * worker is near enough (ssp), the others have met for a change of the mode. `outcome` may be NULL.

@@ -322,20 +322,32 @@ Result<std::span<float>> Worker::Gradient(std::size_t variable) {
   return gradient_->values(static_cast<VarId>(variable));
 }
 
-Status Worker::Push(Deadline deadline) {
+Status Worker::CheckPulled() const {
   PASSEL_RETURN_IF_ERROR(CheckNoPush("the next passel_push()"));
-  if (!pulled_) {
-    return FailedPrecondition(
-        "nothing was pulled since the last push, so the gradient is of no known values: call "
-        "passel_pull() before passel_push()");
-  }
+  if (pulled_) return {};
+  return FailedPrecondition(
+      "nothing was pulled since the last push, so the gradient is of no known values: call "
+      "passel_pull() before passel_push()");
+}
+
+Status Worker::Push(Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(CheckPulled());
   if (!gradient_) {
     return FailedPrecondition(
         "no gradient was asked for since the last push: call passel_gradient() and fill it before "
         "passel_push()");
   }
+  return PushThat(*gradient_, deadline);
+}
+
+Status Worker::PushFrom(const float* const* gradients, Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(CheckPulled());
+  return PushThat(store_->UseGradient(gradients), deadline);
+}
+
+Status Worker::PushThat(GradientBuffer gradient, Deadline deadline) {
   std::string variable;
-  if (!store_->GradientIsFinite(*gradient_, &variable)) {
+  if (!store_->GradientIsFinite(gradient, &variable)) {
     SayFinite(false);
     return Diverged(fmt::format(
         "worker/{}: the gradient of variable \"{}\" has a NaN or an infinity at global step {}, so "
@@ -345,7 +357,7 @@ Status Worker::Push(Deadline deadline) {
   const FlushDenormals flush;
   const nvtx::Range range(nvtx::Event::kPush, index());
   pulled_ = false;
-  const GradientBuffer gradient = *std::exchange(gradient_, std::nullopt);
+  gradient_.reset();
   PASSEL_ASSIGN_OR_RETURN(ticket_, store_->Push(gradient, view_->stamp(), deadline));
   return {};
 }

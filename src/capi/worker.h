@@ -64,6 +64,8 @@ class Worker {
   Result<std::span<const float>> Values(std::size_t variable) const;
   Result<std::span<float>> Gradient(std::size_t variable);
   Status Push(Deadline deadline);
+  /// Of all variables.
+  Status PushFrom(const float* const* gradients, Deadline deadline);
   Result<PushOutcome> Wait(Deadline deadline);
   /// Errors: those of ParameterStore::SetRates().
   Status SetRates(std::span<const GroupRates> rates);
@@ -121,6 +123,9 @@ class Worker {
   std::int64_t metrics_at_ns_ = 0;        // not before, of MonotonicNs()
   std::unique_ptr<Sampler> sampler_;
   std::optional<OptimizerState> state_;  // that was read last
+  Status CheckPulled() const;
+  Status PushThat(GradientBuffer gradient, Deadline deadline);
+
   bool initialized_ = false;
   bool wrote_values_ = false, restored_ = false;
   bool pulled_ = false;            // since the last push

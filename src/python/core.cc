@@ -88,7 +88,7 @@ NB_MODULE(_core, module) {
       .def("gradients", &Job::Gradients)
       .def("moves", &Job::Moves)
       .def("zero_gradients", &Job::ZeroGradients)
-      .def("take_gradients", &Job::TakeGradients, nb::arg("watch"))
+      .def("take_gradients", &Job::TakeGradients, nb::arg("watch"), nb::arg("as_they_are"))
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
       .def("step", &Job::Step, nb::arg("how"), nb::arg("push_timeout"), nb::arg("wait_timeout"))

@@ -226,6 +226,7 @@ std::int64_t Job::Save(double timeout) {
   const Turn turn(busy_);
   CheckIn();
   gradients_lent_ = false;
+  from_.clear();
   std::int64_t step = 0;
   WithoutGil([&] { return passel_save(job_, timeout, &step); });
   return step;
@@ -243,6 +244,7 @@ void Job::Leave() {
       }
     }
     gradients_lent_ = copies_shown_ = false;
+    from_.clear();
     arrays_.assign(variables_.size(), Arrays());
     values_ = nb::dict();
     gradients_ = nb::dict();

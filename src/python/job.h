@@ -48,9 +48,11 @@ class Job {
   std::int64_t Moves() const { return moves_; }
   /// Writes 0 to the gradients, which Gradients() has given for the next push.
   void ZeroGradients();
-  /// Copies the gradients of parameters of PyTorch, one for each variable, there; 0 where there is
-  /// none. Returns the numbers of those that are not floats as they are, and left to the caller.
-  std::vector<std::size_t> TakeGradients(const Watch& watch);
+  /// Takes the gradients of parameters of PyTorch, one for each variable, for the next push. With
+  /// `as_they_are` it may push them from their own memory. Else, or where one is missing or is no
+  /// floats as they are, it copies them to where Gradients() are, 0 where there is none, and
+  /// returns the numbers of those that are left to the caller.
+  std::vector<std::size_t> TakeGradients(const Watch& watch, bool as_they_are);
   void Push(double timeout);
   /// applied, gradients, global_step, staleness
   std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
@@ -126,6 +128,8 @@ class Job {
   passel_job* job_ = nullptr;
   std::mutex busy_;
   std::vector<Arrays> arrays_;  // by variable
+  // The next push is of these, whose owners are `taken`; empty: of what is lent.
+  std::vector<const float*> from_;
   nanobind::dict values_, gradients_;
   std::int64_t moves_ = 0;
   bool gradients_lent_ = false;

@@ -132,9 +132,24 @@ void Job::ShowGradients() {
   gradients_lent_ = true;
 }
 
+// At its end PyTorch has the memory of its gradients again, unless they wait for a push.
+struct Job::Kept {
+  explicit Kept(Job& of) : job(of) {}
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  ~Kept() {
+    if (waits) return;
+    job.from_.clear();
+    for (Arrays& own : job.arrays_) own.taken = {};
+  }
+  Job& job;
+  bool waits = false;
+};
+
 nb::dict Job::Gradients() {
   const Turn turn(busy_);
   CheckIn();
+  const Kept kept(*this);
   ShowGradients();
   return gradients_;
 }
@@ -148,24 +163,14 @@ void Job::ZeroGradients() {
   }
 }
 
-// At its end PyTorch has the memory of its gradients again.
-struct Job::Kept {
-  explicit Kept(std::vector<Arrays>& of) : arrays(of) {}
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
-  ~Kept() {
-    for (Arrays& own : arrays) own.taken = {};
-  }
-  std::vector<Arrays>& arrays;
-};
-
-std::vector<std::size_t> Job::TakeGradients(const Watch& watch) {
+std::vector<std::size_t> Job::TakeGradients(const Watch& watch, bool as_they_are) {
   using enum Watch::Gradient::Kind;
   const Turn turn(busy_);
   CheckIn();
   std::vector<std::size_t> others;
+  from_.clear();
   if (!gradients_lent_) return others;
-  const Kept kept(arrays_);
+  Kept kept(*this);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     Watch::Gradient gradient = watch.GradientOf(i);
     if (gradient.kind == kMisshapen) {
@@ -174,7 +179,13 @@ std::vector<std::size_t> Job::TakeGradients(const Watch& watch) {
                 "\" has another shape than the parameter: set p.grad to a tensor of its shape");
     }
     if (gradient.kind == kOther) others.push_back(i);
+    as_they_are = as_they_are && gradient.kind == kFloats;
     arrays_[i].taken = std::move(gradient);
+  }
+  if (as_they_are) {
+    for (const Arrays& own : arrays_) from_.push_back(own.taken.floats);
+    kept.waits = true;
+    return others;
   }
   {
     const nb::gil_scoped_release without;
@@ -190,12 +201,13 @@ std::vector<std::size_t> Job::TakeGradients(const Watch& watch) {
 
 passel_status Job::PushNow(double timeout) {
   handed_in_ = false;
-  for (std::size_t i = 0; gradients_lent_ && i < variables_.size(); ++i) {
+  for (std::size_t i = 0; from_.empty() && gradients_lent_ && i < variables_.size(); ++i) {
     const Shown& shown = arrays_[i].gradients[arrays_[i].gradient];
     if (shown.memory->IsAlias()) continue;
     std::memcpy(arrays_[i].lent, shown.memory->floats(), variables_[i].elements * sizeof(float));
   }
-  const passel_status status = passel_push(job_, timeout);
+  const passel_status status =
+      from_.empty() ? passel_push(job_, timeout) : passel_push_from(job_, from_.data(), timeout);
   // What is no push leaves the gradient as it is.
   if (status != PASSEL_INVALID_ARGUMENT && status != PASSEL_FAILED_PRECONDITION &&
       status != PASSEL_DIVERGED) {
@@ -216,6 +228,7 @@ passel_status Job::WaitNow(double timeout, passel_outcome* outcome) {
 void Job::Push(double timeout) {
   const Turn turn(busy_);
   CheckIn();
+  const Kept kept(*this);
   WithoutGil([&] { return PushNow(timeout); });
 }
 
@@ -232,7 +245,10 @@ std::tuple<bool, int, std::int64_t, std::uint64_t, std::int64_t> Job::Step(int h
                                                                            double wait_timeout) {
   const Turn turn(busy_);
   CheckIn();
-  WithoutGil([&] { return PushNow(push_timeout); });
+  {
+    const Kept kept(*this);
+    WithoutGil([&] { return PushNow(push_timeout); });
+  }
   passel_outcome outcome{};
   passel_status pulled = PASSEL_OK;
   Sliced(wait_timeout, [&](double slice) {

@@ -169,6 +169,7 @@ void LocalShard::CopyAll(float* out) {
 }
 
 void LocalShard::ApplySpan(const Update& update, Span span, std::size_t next) {
+  if (!parts_.empty()) return ApplySpanOfParts(update, span);
   if (update.groups != nullptr) return ApplyGroups(update, span, next);
   float* slots[kMaxSlots];
   for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + span.begin;
@@ -197,6 +198,28 @@ void LocalShard::ApplyGroups(const Update& update, Span span, std::size_t next) 
     if (last) return;
     span.begin = part_end;
   }
+}
+
+// What is between them is padding.
+void LocalShard::ApplySpanOfParts(const Update& update, Span span) {
+  const std::size_t end = span.begin + span.size;
+  auto part = std::ranges::upper_bound(parts_, span.begin, {}, &GradientPart::end);
+  for (; part != parts_.end() && part->begin < end; ++part) {
+    const std::size_t first = std::max(part->begin, span.begin);
+    float* slots[kMaxSlots];
+    for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + first;
+    passel::Apply(update.scalars[update.groups != nullptr ? part->group : 0],
+                  memory_.values + first, slots, part->values + (first - part->begin),
+                  std::min(part->end, end) - first);
+  }
+}
+
+Status LocalShard::ApplyParts(std::span<const GradientPart> parts, Deadline deadline,
+                              Version* version_before) {
+  parts_ = parts;
+  const Status result = Apply(0, deadline, version_before);
+  parts_ = {};
+  return result;
 }
 
 Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {

@@ -49,6 +49,9 @@ class LocalShard : public Shard, private ExternalUpdates {
   Status EnterMode(const ModeWord& mode) override;
   Status PrepareChange(std::uint64_t step) override;
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
+  Status ApplyParts(std::span<const GradientPart> parts, Deadline deadline,
+                    Version* version_before) override;
+  bool TakesParts() const override { return external_ == nullptr; }
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   std::vector<Member> HoldersIn(std::uint64_t round) const override;
@@ -88,6 +91,7 @@ class LocalShard : public Shard, private ExternalUpdates {
   /// At most a block. `next` floats behind it are our next span, and fetched meanwhile.
   void ApplySpan(const Update& update, Span span, std::size_t next);
   void ApplyGroups(const Update& update, Span span, std::size_t next);
+  void ApplySpanOfParts(const Update& update, Span span);
   Span PieceSpan(std::size_t piece) const;
   void SavePiece(std::size_t piece);
   void PutBackPiece(std::size_t piece, int worker);
@@ -116,8 +120,9 @@ class LocalShard : public Shard, private ExternalUpdates {
   BlockState external_blocker_{};      // for patience with who holds a block there
   Random random_;                      // start block of a sweep elsewhere: not part of the results
   SweepOrder order_;                   // of our passes over the values: not part of the results
-  std::vector<std::uint32_t> todo_;    // [num_blocks]
-  std::vector<StepScalars> scalars_;   // [groups]: of one update
+  std::span<const GradientPart> parts_;       // not empty: of this update, in place of the slot
+  std::vector<std::uint32_t> todo_;           // [num_blocks]
+  std::vector<StepScalars> scalars_;          // [groups]: of one update
   std::vector<const float*> gradients_;       // [num_workers]: of one round, in task order
   std::vector<const float*> span_gradients_;  // [num_workers]: the same at one span
 };

@@ -67,6 +67,9 @@ class ParamView {
 /// memory. A cheap handle; the memory stays the store's.
 class GradientBuffer {
  public:
+  /// The slot of memory that is not the store's.
+  static constexpr int kCallers = -1;
+
   GradientBuffer() = default;
   GradientBuffer(float* const* values, const VariableTable* table, int slot)
       : values_(values), table_(table), slot_(slot) {}
@@ -77,7 +80,7 @@ class GradientBuffer {
  private:
   float* const* values_ = nullptr;
   const VariableTable* table_ = nullptr;
-  int slot_ = -1;
+  int slot_ = kCallers;
 };
 
 /// What became of one gradient.
@@ -182,6 +185,10 @@ class ParameterStore {
 
   /// Yours until it is pushed.
   virtual GradientBuffer LendGradient() = 0;
+  /// In its place, memory of the caller's: values[id] is that of a variable, and is read until
+  /// Push() has returned. Copied to lent memory where others read it: in rounds, and for values
+  /// elsewhere.
+  virtual GradientBuffer UseGradient(const float* const* values) = 0;
   /// False if any element is NaN or infinite; its variable is named in `*variable` if not null.
   virtual bool GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const = 0;
 

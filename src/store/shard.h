@@ -8,8 +8,10 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "base/deadline.h"
 #include "base/status.h"
 #include "store/lead.h"
@@ -51,6 +53,13 @@ struct RatesStep {
   std::vector<GroupRates> rates;
 };
 
+/// Of a gradient in memory that is not the shard's: floats [begin, end) of it are at `values`.
+struct GradientPart {
+  std::size_t begin = 0, end = 0;
+  int group = 0;
+  const float* values = nullptr;
+};
+
 class Shard {
  public:
   virtual ~Shard() = default;
@@ -88,6 +97,11 @@ class Shard {
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
 
+  /// Apply() with a gradient in parts, one behind the other. REQUIRES: TakesParts().
+  virtual Status ApplyParts(std::span<const GradientPart> parts, Deadline deadline,
+                            Version* version_before);
+  virtual bool TakesParts() const { return false; }
+
   /// Round modes: the gradient is in place.
   virtual Status Stage(int slot) = 0;
   /// Returns when all blocks have the round, by whomever.
@@ -102,5 +116,11 @@ class Shard {
   /// For updates that are made elsewhere than in this shard's memory. Null: this carrier has none.
   virtual ExternalUpdates* external_updates() { return nullptr; }
 };
+
+inline Status Shard::ApplyParts(std::span<const GradientPart> /*parts*/, Deadline /*deadline*/,
+                                Version* /*version_before*/) {
+  PASSEL_CHECK(TakesParts(), "this carrier takes gradients from its slots");
+  return {};
+}
 
 }  // namespace passel

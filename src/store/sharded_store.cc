@@ -130,6 +130,32 @@ GradientBuffer ShardedStore::LendGradient() {
   return GradientBuffer(gradient_values_[static_cast<std::size_t>(slot)].data(), &table_, slot);
 }
 
+GradientBuffer ShardedStore::UseGradient(const float* const* values) {
+  callers_values_.resize(table_.size());
+  // Nobody writes there: what takes them copies them, or is given parts.
+  for (VarId id = 0; id < table_.size(); ++id) callers_values_[id] = const_cast<float*>(values[id]);
+  return GradientBuffer(callers_values_.data(), &table_, GradientBuffer::kCallers);
+}
+
+bool ShardedStore::TakesParts() const {
+  return !rounds() && !prefetch_ &&
+         std::ranges::all_of(shards_, [](const auto& shard) { return shard->TakesParts(); });
+}
+
+Status ShardedStore::ApplyCallers(std::size_t shard, Deadline deadline, Version* version_before) {
+  parts_.resize(shards_.size());
+  std::vector<GradientPart>& parts = parts_[shard];
+  parts.clear();
+  for (VarId id = 0; id < table_.size(); ++id) {
+    const VariableInfo& v = table_[id];
+    if (static_cast<std::size_t>(v.shard) != shard) continue;
+    parts.push_back({v.offset, v.offset + v.elements, v.group, callers_values_[id]});
+  }
+  // A shard without variables.
+  if (parts.empty()) return shards_[shard]->Apply(0, deadline, version_before);
+  return shards_[shard]->ApplyParts(parts, deadline, version_before);
+}
+
 bool ShardedStore::GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const {
   for (VarId id = 0; id < table_.size(); ++id) {
     const std::span<const float> values = gradient.values(id);
@@ -163,6 +189,14 @@ PushOutcome ShardedStore::OutcomeAt(std::uint64_t round) {
 
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
+  const bool callers = gradient.slot() == GradientBuffer::kCallers;
+  if (callers && !TakesParts()) {
+    const GradientBuffer lent = LendGradient();
+    for (VarId id = 0; id < table_.size(); ++id) {
+      std::ranges::copy(gradient.values(id), lent.values(id).begin());
+    }
+    return Push(lent, stamp, deadline);
+  }
   PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
   PASSEL_CHECK((open_ == Open::kNothing || (prefetch_ && open_ == Open::kStep)) &&
                    ahead_.state != ahead_.kPushed && !update_begun_,
@@ -176,7 +210,8 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
   } else {
     Versions at_apply{};
     for (std::size_t s = shards_.size(); s-- > 0;) {
-      PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(gradient.slot(), deadline, &at_apply[s]));
+      PASSEL_RETURN_IF_ERROR(callers ? ApplyCallers(s, deadline, &at_apply[s])
+                                     : shards_[s]->Apply(gradient.slot(), deadline, &at_apply[s]));
     }
     PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
     CountStep();

@@ -47,6 +47,7 @@ class ShardedStore final : public ParameterStore {
   Result<ParamView> Pull(PullMode mode) override;
   Result<ParamView> PullLast() override;
   GradientBuffer LendGradient() override;
+  GradientBuffer UseGradient(const float* const* values) override;
   bool GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const override;
   Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,
                       Deadline deadline) override;
@@ -90,6 +91,8 @@ class ShardedStore final : public ParameterStore {
   Result<PushOutcome> GoAhead(Deadline deadline);
   bool ApplySoon() { return lead_->ChangeDue() || stopped(); }
   Status PushToRound(int slot, std::uint32_t stamp);
+  Status ApplyCallers(std::size_t shard, Deadline deadline, Version* version_before);
+  bool TakesParts() const;
   Status FinishRound(Deadline deadline);
   Status FinishStep(Deadline deadline);
   Status ChangeMode(Deadline deadline);
@@ -114,6 +117,8 @@ class ShardedStore final : public ParameterStore {
   std::vector<PageFloats> copies_;                    // [shards]: for PullMode::kCopy
   std::vector<const float*> copied_values_;           // [variables]: there
   std::vector<std::vector<float*>> gradient_values_;  // [gradient slots (+ 1)][variables]
+  std::vector<float*> callers_values_;                // [variables]: UseGradient()
+  std::vector<std::vector<GradientPart>> parts_;      // [shards]: of these
   std::array<Versions, kStamps> pulled_{};            // ring, by stamp
   std::uint32_t next_stamp_ = 0;
   int next_slot_ = 0;

@@ -134,7 +134,15 @@ int main(void) {
   GOOD(passel_initialize_with(job, NULL, &state, 10));
   GOOD(passel_beginning(job, &second));
   TRUE(second.number != first.number && second.global_step == 3);
-  Push(job);
+  const float* from[2] = {kOnes, NULL};
+  BAD(passel_push_from(job, from, 10), PASSEL_INVALID_ARGUMENT, "a gradient is NULL");
+  BAD(passel_push_from(job, NULL, 10), PASSEL_INVALID_ARGUMENT, "the array of gradients is NULL");
+  from[1] = bad;
+  BAD(passel_push_from(job, from, 10), PASSEL_FAILED_PRECONDITION, "nothing was pulled");
+  GOOD(passel_pull(job, PASSEL_PULL_AUTO));
+  BAD(passel_push_from(job, from, 10), PASSEL_DIVERGED, "the gradient of variable \"b\" has a NaN");
+  from[1] = kOnes;
+  GOOD(passel_push_from(job, from, 10));
   GOOD(passel_wait(job, 10, NULL));
   GOOD(passel_read_optimizer_state(job, &read));
   TRUE(read.step == 4 && read.num_slots == 0);

@@ -110,6 +110,50 @@ TEST_P(StoreConformance, OneWorkerComputesWhatASingleProcessWould) {
   }
 }
 
+TEST_P(StoreConformance, AGradientInMemoryOfTheCallerIsAsOneThatIsLent) {
+  for (const OptimizerConfig& optimizer : AllReferenceOptimizers()) {
+    SCOPED_TRACE(OptimizerName(optimizer.kind));
+    Make(1, optimizer);
+    StorePtr store = Open(0);
+    InitializeForReference(*store);
+    ReferenceModel reference(plan_.variables, optimizer);
+    const std::size_t count = plan_.variables.size();
+    for (int step = 0; step < 5; ++step) {
+      const ParamView view = Pull(*store);
+      GradientBuffer lent = store->LendGradient();
+      FillTestGradient(*store, lent, 0, static_cast<std::uint64_t>(step));
+      // Of each variable one allocation, which is not even aligned.
+      std::vector<std::vector<float>> own(count);
+      std::vector<const float*> at(count);
+      for (VarId id = 0; id < count; ++id) {
+        const std::span<float> values = lent.values(id);
+        own[id].assign(1, 0.F);
+        own[id].insert(own[id].end(), values.begin(), values.end());
+        at[id] = own[id].data() + 1;
+        std::ranges::fill(values, 1e6F);
+      }
+      const GradientBuffer buffer = store->UseGradient(at.data());
+      ASSERT_TRUE(store->GradientIsFinite(buffer, nullptr));
+      const Result<Ticket> ticket = store->Push(buffer, view.stamp(), Deadline::After(kLong));
+      for (std::vector<float>& each : own) std::ranges::fill(each, 1e6F);
+      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+      ASSERT_TRUE(store->Wait(*ticket, Deadline::After(kLong)).ok());
+      reference.Step(step + 1, static_cast<std::uint64_t>(step), {0});
+      ExpectValues(*store, reference, "step " + std::to_string(step + 1));
+    }
+    const float bad = std::numeric_limits<float>::quiet_NaN();
+    std::vector<std::vector<float>> own(count);
+    std::vector<const float*> at(count);
+    for (VarId id = 0; id < count; ++id) {
+      own[id].assign(plan_.variables[id].elements, id + 1 == count ? bad : 0.F);
+      at[id] = own[id].data();
+    }
+    std::string variable;
+    EXPECT_FALSE(store->GradientIsFinite(store->UseGradient(at.data()), &variable));
+    EXPECT_EQ(variable, plan_.variables[static_cast<VarId>(count - 1)].name);
+  }
+}
+
 TEST_P(AtOnceConformance, WorkersShareTheStepCountOfAdam) {
   const OptimizerConfig adam = *ParseOptimizer("adam");
   Make(2, adam);

@@ -180,8 +180,9 @@ class SharedOptimizer(JobOptimizer):
             self._take_settings()
 
     def _collect(self) -> None:
-        """The gradients are in the memory of the job, and 0 where there is none."""
-        others = self._core.take_gradients(self._watch)
+        """The next push is of the gradients, of 0 where there is none. Where something is done with them before, they are
+        in the memory of the job."""
+        others = self._core.take_gradients(self._watch, self._push_every == 1 and not self._decays)
         for i in others:
             given: Any = self._parameters[i].grad
             if given.layout is not torch.strided:
