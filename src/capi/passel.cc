@@ -259,7 +259,8 @@ passel_status passel_push_from(passel_job* job, const float* const* gradients,
     PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
     if (gradients == nullptr) return passel::capi::Null("the array of gradients");
     for (std::size_t i = 0; i < worker.num_variables(); ++i) {
-      if (gradients[i] == nullptr) return passel::capi::Null("a gradient");
+      if (gradients[i] == nullptr && worker.elements(i) > 0)
+        return passel::capi::Null("a gradient");
     }
     return worker.PushFrom(gradients, deadline);
   });

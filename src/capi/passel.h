@@ -280,9 +280,9 @@ PASSEL_API passel_status passel_gradient(passel_job* job, size_t variable, float
 PASSEL_API passel_status passel_push(passel_job* job, double timeout_seconds);
 
 /* passel_push() of gradients in memory of the caller: gradients[i] is float[elements of variable
- * i], of any alignment, and is read until this has returned. Saves a copy in the modes without
- * rounds on one host; elsewhere they are copied. What passel_gradient() gave is void after it.
- * Errors: those of passel_push(). */
+ * i], not in what passel_gradient() gave, and is read until this has returned. Saves a copy in the
+ * modes without rounds on one host; elsewhere they are copied. What passel_gradient() gave is void
+ * after it. Errors: those of passel_push(). */
 PASSEL_API passel_status passel_push_from(passel_job* job, const float* const* gradients,
                                           double timeout_seconds);
 

@@ -46,6 +46,9 @@ class Worker {
   bool is_chief() const { return settings_.alone || settings_.task.is_chief; }
   bool is_alone() const { return settings_.alone; }
   std::size_t num_variables() const { return store_->variables().size(); }
+  std::size_t elements(std::size_t variable) const {
+    return store_->variables()[static_cast<VarId>(variable)].elements;
+  }
 
   /// `values`: null, or a pointer for each variable. `state`: null, or with what it begins.
   Status Initialize(const float* const* values, const GivenState* state, Deadline deadline);

@@ -76,7 +76,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   // By the signal of BeginStopping(). On another host than ps/0 nobody knows its steps.
   child.too_late = stopping_ && stopped_on_request_ && !killed_ && IsProgram(child) &&
                    options_.part == nullptr && exit.signalled && exit.code == SIGTERM &&
-                   !MadeProgress(child);
+                   child.steps_before == 0 && !MadeProgress(child);
   if (child.too_late) child.end = "was ended before its first step";
   const std::string why = ReadErrors(child);
   ExitRule rule = RuleFor(exit);

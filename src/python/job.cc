@@ -226,6 +226,7 @@ std::int64_t Job::Save(double timeout) {
   const Turn turn(busy_);
   CheckIn();
   gradients_lent_ = false;
+  dropped_ = dropped_ || !from_.empty();
   from_.clear();
   std::int64_t step = 0;
   WithoutGil([&] { return passel_save(job_, timeout, &step); });

@@ -102,7 +102,7 @@ class Job {
     const float* copy_from = nullptr;             // of this pull
     std::size_t gradient = 0;                     // which of `gradients` is lent
     float* lent = nullptr;                        // where it goes if it is no alias
-    Watch::Gradient taken;                        // what is copied there
+    Watch::Gradient taken;                        // what is copied there, or pushed as it is
     const nanobind::object* in_values = nullptr;  // what the dicts hold
     const nanobind::object* in_gradients = nullptr;
   };
@@ -113,6 +113,7 @@ class Job {
                          const Variable& variable, Access access);
   const Shown& ShowValues(std::size_t i, const float* values, bool copy);
   const Shown& ShowGradient(std::size_t i, float* gradient);
+  void CheckTaken();
   // Of the gradient that is lent.
   float* Lent(std::size_t i) { return arrays_[i].gradients[arrays_[i].gradient].memory->floats(); }
   // Steps of the calls. The GIL is not needed for those that return a status.
@@ -130,6 +131,7 @@ class Job {
   std::vector<Arrays> arrays_;  // by variable
   // The next push is of these, whose owners are `taken`; empty: of what is lent.
   std::vector<const float*> from_;
+  bool dropped_ = false;  // these were given up, by another call between: the next push says so
   nanobind::dict values_, gradients_;
   std::int64_t moves_ = 0;
   bool gradients_lent_ = false;

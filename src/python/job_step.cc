@@ -149,6 +149,7 @@ struct Job::Kept {
 nb::dict Job::Gradients() {
   const Turn turn(busy_);
   CheckIn();
+  dropped_ = dropped_ || !from_.empty();
   const Kept kept(*this);
   ShowGradients();
   return gradients_;
@@ -169,6 +170,7 @@ std::vector<std::size_t> Job::TakeGradients(const Watch& watch, bool as_they_are
   CheckIn();
   std::vector<std::size_t> others;
   from_.clear();
+  dropped_ = handed_in_ = false;
   if (!gradients_lent_) return others;
   Kept kept(*this);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
@@ -197,6 +199,14 @@ std::vector<std::size_t> Job::TakeGradients(const Watch& watch, bool as_they_are
     }
   }
   return others;
+}
+
+void Job::CheckTaken() {
+  if (!std::exchange(dropped_, false)) return;
+  Raise(PASSEL_FAILED_PRECONDITION,
+        "save() or gradients of this job, called in the middle of step() by a handler of a signal "
+        "or another thread, has taken the place of its gradient, which was not handed in: call "
+        "step() again, and these between two steps");
 }
 
 passel_status Job::PushNow(double timeout) {
@@ -228,6 +238,7 @@ passel_status Job::WaitNow(double timeout, passel_outcome* outcome) {
 void Job::Push(double timeout) {
   const Turn turn(busy_);
   CheckIn();
+  CheckTaken();
   const Kept kept(*this);
   WithoutGil([&] { return PushNow(timeout); });
 }
@@ -245,6 +256,7 @@ std::tuple<bool, int, std::int64_t, std::uint64_t, std::int64_t> Job::Step(int h
                                                                            double wait_timeout) {
   const Turn turn(busy_);
   CheckIn();
+  CheckTaken();
   {
     const Kept kept(*this);
     WithoutGil([&] { return PushNow(push_timeout); });

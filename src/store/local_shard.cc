@@ -216,10 +216,12 @@ void LocalShard::ApplySpanOfParts(const Update& update, Span span) {
 
 Status LocalShard::ApplyParts(std::span<const GradientPart> parts, Deadline deadline,
                               Version* version_before) {
+  const struct Parts {  // they go also where memory runs out
+    ~Parts() { *of = {}; }
+    std::span<const GradientPart>* const of;
+  } end{&parts_};
   parts_ = parts;
-  const Status result = Apply(0, deadline, version_before);
-  parts_ = {};
-  return result;
+  return Apply(0, deadline, version_before);
 }
 
 Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {

@@ -191,6 +191,7 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
                                   Deadline deadline) {
   const bool callers = gradient.slot() == GradientBuffer::kCallers;
   if (callers && !TakesParts()) {
+    if (prefetch_) PASSEL_RETURN_IF_ERROR(EndAhead());  // the slot may be on its way still
     const GradientBuffer lent = LendGradient();
     for (VarId id = 0; id < table_.size(); ++id) {
       std::ranges::copy(gradient.values(id), lent.values(id).begin());

@@ -310,7 +310,8 @@ class Job:
 
     def _finish(self) -> None:
         while self._before_leave:
-            self._before_leave.pop()()
+            self._before_leave[-1]()
+            self._before_leave.pop()
 
     def _leave_now(self) -> None:
         """Unless another call of this job is under way: then nothing is changed."""
@@ -320,6 +321,7 @@ class Job:
         finally:
             if self._core.has_left():
                 self._left = True
+                self._before_leave.clear()
                 if _open is self:
                     _open = None
                 self._run_at_leave()

@@ -610,3 +610,82 @@ LATE = """
 @pytest.mark.parametrize("optimizer", ["sgd", "delta"])
 def test_an_update_that_is_late_is_waited_for_by_what_the_sentence_says(optimizer, start):
     assert start(LATE, optimizer, run=["--workers=2"]).end().out.count("is done") == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("call", ["save", "gradients"])
+def test_a_call_in_the_middle_of_a_step_loses_no_gradient_in_silence(call, mode, tmp_path):
+    model, other = make(), make()
+    with passel.torch.share(model, "momentum", lr=0.1, mode=mode, checkpoint_dir=str(tmp_path / "train")) as opt:
+        core = opt.job._core
+
+        class Interrupted:
+            """As a handler of a signal does, just before the push."""
+
+            def __getattr__(self, name):
+                return getattr(core, name)
+
+            def step(self, *arguments):
+                opt.job._core = core
+                opt.save() if call == "save" else opt.job.gradients
+                return core.step(*arguments)
+
+        train(model, opt, 2)
+        opt.zero_grad()
+        loss_of(model).backward()
+        opt.job._core = Interrupted()
+        with pytest.raises(passel.FailedPrecondition, match=r"was not handed in: call step\(\) again"):
+            opt.step()
+        assert opt.job.global_step == 2
+        opt.step()
+        assert opt.job.global_step == 3
+        train(model, opt, 1)
+    train(other, torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9), 4)
+    assert difference(model, other) < 1e-6
+
+
+def test_a_step_that_was_refused_is_made_when_it_is_called_again():
+    model, other = make(), make()
+    with passel.torch.share(model, "sgd", lr=0.1) as opt:
+        train(model, opt, 2)
+        exchange = opt.job._exchange
+
+        def refused(*_):
+            raise KeyboardInterrupt
+
+        opt.zero_grad()
+        loss_of(model).backward()
+        opt.job._exchange = refused
+        with pytest.raises(KeyboardInterrupt):
+            opt.step()
+        opt.job._exchange = exchange
+        opt.step()
+        assert opt.job.global_step == 3
+    train(other, torch.optim.SGD(other.parameters(), lr=0.1), 3)
+    assert difference(model, other) < 1e-6
+
+
+@pytest.mark.parametrize("mode", ["hogwild", "locked", "ssp", "barrier", "replicas"])
+def test_gradients_are_pushed_from_their_own_memory_where_nobody_else_reads_them(mode):
+    more = {"staleness_bound": 3} if mode == "ssp" else {}
+    model, other = make(), make()
+    groups = [{"params": [model[0].weight, model[2].bias], "lr": 0.05}, {"params": [model[2].weight, model[0].bias]}]
+    with passel.torch.share(model, "momentum", lr=0.1, params=groups, mode=mode, **more) as opt:
+        plain = torch.optim.SGD([{"params": [other[0].weight, other[2].bias], "lr": 0.05},
+                                 {"params": [other[2].weight, other[0].bias]}], lr=0.1, momentum=0.9)
+        for number in range(6):
+            for each, optimizer in ((model, opt), (other, plain)):
+                optimizer.zero_grad(set_to_none=each is model)
+                loss_of(each).backward()
+                if number % 3 == 1:  # one is not there
+                    each[2].weight.grad = None if each is model else torch.zeros(3, 8)
+                if number % 3 == 2:  # and one is not as it is
+                    each[0].weight.grad = each[0].weight.grad.t().contiguous().t()
+            for array in opt.job.gradients.values():
+                array[...] = 7
+            slots = opt._gradients
+            opt.step()
+            plain.step()
+            is_own = number % 3 == 0 and mode not in ("barrier", "replicas")
+            assert all((slot == 7).all() for slot in slots) == is_own
+        assert difference(model, other) < 1e-6

@@ -436,6 +436,13 @@ def test_the_checkpoint_of_another_folder_is_taken_with_what_is_beside_it(tmp_pa
             assert trained(1, resume=resume)[0] == (9, 9, 9)
         assert trained(3, resume=one + "/model.ckpt-5", checkpoint_dir=two)[0] == (5, 5, 5)
         assert trained(1, resume=one + "/model.ckpt-5", checkpoint_dir=two)[0] == (8, 8, 8)
+    # Of another training, and of another branch of the same, nothing is taken.
+    (tmp_path / "one" / "model.ckpt-5.torch").unlink()
+    with pytest.warns(UserWarning, match="nothing is beside its checkpoints"):
+        assert trained(0, resume=one + "/model.ckpt-5", checkpoint_dir=str(tmp_path / "three"))[0] == (5, 0, 0)
+    (tmp_path / "two" / "model.ckpt-9.torch").unlink()
+    with pytest.warns(UserWarning, match="is of step 8"):
+        assert trained(0, resume=one + "/model.ckpt-5", checkpoint_dir=two)[0][1:] == (8, 8)
     for file in (tmp_path / "one").glob("*.torch"):
         file.unlink()
     with pytest.warns(UserWarning, match="the job goes on from global step 9, and nothing is beside its checkpoints in .*one"):

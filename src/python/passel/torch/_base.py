@@ -259,7 +259,7 @@ class JobOptimizer(torch.optim.Optimizer):
         # A chief that comes again, into values that have gone on, takes what it has tracked last.
         comes_again = self.job.is_chief and not is_own
         step = began if is_own else self.job.global_step
-        found, state = beside.newest(step, began)
+        found, state = beside.newest(step)
         is_late = found != step if self.job.is_chief else found < began
         if state is None or is_late:
             there = f"the newest file beside its checkpoints in {beside.where()} is of step {found}" if state else (

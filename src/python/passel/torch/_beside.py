@@ -31,6 +31,7 @@ class Beside:
         self._saves = None if folder is None else pathlib.Path(folder)
         begins = None if begins_with is None else pathlib.Path(begins_with)
         self._begins = begins if begins is None or begins.is_dir() else begins.parent
+        self._first = _first_of(begins)
         self._writes = writes and folder is not None
         self._next_look = 0.0
         self._index: tuple[int, int] | None = None
@@ -70,11 +71,12 @@ class Beside:
         for gone in _numbers(self._folder, _BESIDE) - _numbers(self._folder, _SET) - {step}:
             (self._folder / f"model.ckpt-{gone}.torch").unlink(missing_ok=True)
 
-    def newest(self, step: int, began: int) -> tuple[int, dict[str, Any] | None]:
-        """That of the checkpoint of `step`, else of the last one before it; its step. began: that of the
-        checkpoint that the job began with."""
-        there = {(found, False, self._begins) for found in _numbers(self._begins, _BESIDE) if found <= began}
-        there |= {(found, True, self._saves) for found in _numbers(self._saves, _BESIDE)}
+    def newest(self, step: int) -> tuple[int, dict[str, Any] | None]:
+        """That of the checkpoint of `step`, else of the last one before it; its step. Those of the setting
+        resume are up to its checkpoint, and what the job has saved since is of later steps."""
+        there = {(found, False, self._begins) for found in _numbers(self._begins, _BESIDE) if found <= self._first}
+        there |= {(found, True, self._saves) for found in _numbers(self._saves, _BESIDE)
+                  if self._begins in (None, self._saves) or found > self._first}
         for found, _, folder in sorted((each for each in there if each[0] <= step), key=lambda each: each[:2], reverse=True):
             path = f"{folder}/model.ckpt-{found}.torch"
             try:
@@ -104,6 +106,15 @@ class Beside:
         except FileNotFoundError:
             return None
         return about.st_mtime_ns, about.st_ino
+
+
+def _first_of(begins: pathlib.Path | None) -> int:
+    """The step of a checkpoint that is named by its path, or by a folder that has it."""
+    if begins is None:
+        return 0
+    if named := re.match(r"model\.ckpt-(\d+)", begins.name):
+        return int(named[1])
+    return max(_numbers(begins, _SET), default=0) if begins.is_dir() else 0
 
 
 def _numbers(folder: pathlib.Path | None, names: "re.Pattern[str]") -> set[int]:

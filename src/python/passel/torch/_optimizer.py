@@ -40,8 +40,8 @@ class SharedOptimizer(JobOptimizer):
     """Used as one of torch.optim; of share().
 
     Invariant, between two calls: the values of each shared parameter of float32 on the CPU are the copy of
-    the last pull, or in view the shared ones. Gradients are PyTorch's own, which an addition into memory of
-    the job would cost more than a copy, and are copied there by step(). With push_every those of the steps
+    the last pull, or in view the shared ones. Gradients are PyTorch's own: an addition into memory of the
+    job would cost more than a copy, which only those who share them need. With push_every those of the steps
     before are in a sum of this process's own. What is computed here is on tensors without a history, so
     that no_grad() has nothing to do.
     """
