@@ -103,6 +103,8 @@ class Worker {
   void SayFinite(bool finite);
   Status CheckVariable(std::size_t variable) const;
   Status CheckNoPush(const char* what) const;
+  Status CheckPulled() const;
+  Status PushThat(GradientBuffer gradient, Deadline deadline);
   Status CheckPs() const;
   const ShardMemory& Lead() const { return arena_ ? arena_->memory() : job_->arena(0).memory(); }
   WorkerNames Names() const { return settings_.alone ? WorkerNames{} : settings_.task.Names(); }
@@ -126,9 +128,6 @@ class Worker {
   std::int64_t metrics_at_ns_ = 0;        // not before, of MonotonicNs()
   std::unique_ptr<Sampler> sampler_;
   std::optional<OptimizerState> state_;  // that was read last
-  Status CheckPulled() const;
-  Status PushThat(GradientBuffer gradient, Deadline deadline);
-
   bool initialized_ = false;
   bool wrote_values_ = false, restored_ = false;
   bool pulled_ = false;            // since the last push

@@ -2,6 +2,7 @@
 
 import torch
 
+MODES = ["hogwild", "barrier"]
 X = torch.randn(32, 6, generator=torch.Generator().manual_seed(1))
 Y = torch.randn(32, 3, generator=torch.Generator().manual_seed(2))
 
